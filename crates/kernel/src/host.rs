@@ -1,0 +1,56 @@
+//! What a library kernel asks of its host: the safe mirror of `struct wt_host_ops` in the boundary header.
+//!
+//! Every operation runs on the host's stack while the kernel waits for it; none may enter an instance.
+//! Results below zero are negated Linux errno values, as in the boundary header.
+
+use crate::abi;
+
+/// Services of the host for one kernel instance.
+///
+/// Pointers named `user_*` are addresses a program passed: they may be bad, and must be touched by system calls
+/// (`pread`, `pwrite`) that answer `EFAULT`, never by a plain load or store.
+pub trait Host {
+    /// Kernel log text.
+    fn console(&mut self, text: &[u8]);
+    /// A panic or oops, before the instance is left for good.
+    fn panic(&mut self, text: &[u8]);
+
+    /// A new, empty address space; its id, above zero.
+    fn as_create(&mut self) -> i64;
+    /// A private copy of an address space, for fork.
+    fn as_fork(&mut self, space: u64) -> i64;
+    /// Drops an address space and all that is mapped in it.
+    fn as_destroy(&mut self, space: u64);
+    /// Brings the low (non-PIE) range of `space` in place.
+    fn as_activate(&mut self, space: u64);
+    /// Replaces all of `space` by the images and the stack described by `exec`.
+    fn exec_map(&mut self, space: u64, exec: &mut abi::Exec) -> i64;
+    /// A memory-mapping system call of a program; `file` is the handle behind a file mapping, or 0.
+    fn mem_call(&mut self, space: u64, nr: u32, args: &[u64; 6], file: u64) -> i64;
+
+    /// Looks `name` up in the lower directory `dir`.
+    fn fs_lookup(&mut self, dir: u64, name: &[u8], out: &mut abi::FsAttr) -> i64;
+    /// Entry number `index` of the lower directory `dir`, sorted by name: 1 found, 0 end.
+    fn fs_readdir(&mut self, dir: u64, index: u64, out: &mut abi::FsDirent) -> i64;
+    /// Target of the lower symbolic link `id`; its length.
+    fn fs_readlink(&mut self, id: u64, buf: &mut [u8]) -> i64;
+    /// A handle for the contents of the lower file `id`.
+    fn fs_open(&mut self, id: u64) -> i64;
+    /// New contents: empty, or a writable copy of the first `size` bytes of `from`.
+    fn fs_create(&mut self, from: u64, size: u64) -> i64;
+    /// Reads up to `len` bytes at `offset` into program or kernel memory.
+    fn fs_read(&mut self, file: u64, user_buf: *mut u8, len: u64, offset: u64) -> i64;
+    /// Writes `len` bytes at `offset` from program or kernel memory.
+    fn fs_write(&mut self, file: u64, user_buf: *const u8, len: u64, offset: u64) -> i64;
+    /// Sets the size of contents.
+    fn fs_truncate(&mut self, file: u64, size: u64) -> i64;
+    /// Size of contents in bytes.
+    fn fs_size(&mut self, file: u64) -> i64;
+    /// Gives a handle back.
+    fn fs_release(&mut self, file: u64);
+
+    /// A step in the life of a spawned program; see `enum wt_proc_event`.
+    fn proc_event(&mut self, event: u32, key: u64, a: u64, b: u64);
+    /// A system call that is refused or partial.
+    fn unsupported(&mut self, nr: u32, arg0: u64, comm: &[u8]);
+}

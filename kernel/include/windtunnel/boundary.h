@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The boundary between the engine (host) and a library kernel (instance).
+ *
+ * This is the only header both sides share. It is plain C without Linux or libc types, so that the
+ * kernel, the engine's checked-in bindings (crates/kernel/src/abi.rs) and a test program can read it.
+ * Every field names its unit and its direction:
+ *   [h>k]  written by the host, read by the kernel
+ *   [k>h]  written by the kernel, read by the host
+ * Sizes and offsets are asserted on both sides (kernel: the _Static_asserts below; host: the bindings).
+ *
+ * Rules
+ *  - One host thread at a time is inside an instance. Time does not move while it is there.
+ *  - wt_enter() runs the kernel, and the programs on it, until all is idle, then returns.
+ *  - The hot path has no call out: time is read from, and timers and frames are written to, struct wt_entry.
+ *  - A call out (struct wt_host_ops) runs on the host's stack, below the frame of wt_enter(), with the
+ *    host's FS base. It must not enter any instance. Results < 0 are Linux errno values negated.
+ *  - Pointers a program passes are plain addresses in the one shared address space. Host operations that
+ *    touch program memory must expect it to be bad: the host makes the access with a system call
+ *    (pread, process_vm_readv) or checks it against the address space first.
+ */
+#ifndef WINDTUNNEL_BOUNDARY_H
+#define WINDTUNNEL_BOUNDARY_H
+
+#define WT_ABI_VERSION 1
+
+typedef unsigned char wt_u8;
+typedef unsigned short wt_u16;
+typedef unsigned int wt_u32;
+typedef int wt_s32;
+typedef unsigned long long wt_u64;
+typedef long long wt_s64;
+
+/* ------------------------------------------------------------------ frames */
+
+/* Frame buffers belong to the host. A transmit takes one from the pool of the thread; a receive gives it back
+ * after the kernel has copied the bytes. Bytes start at data, an Ethernet header without FCS. */
+struct wt_frame {
+	wt_u32 len;      /* bytes of data in use */
+	wt_u32 cap;      /* bytes of data available [h>k] */
+	wt_u32 flags;    /* WT_FRAME_* */
+	wt_u32 reserved; /* host's own use */
+	wt_u64 tag[6];   /* host's own use */
+	wt_u8 data[];    /* at offset 64 */
+};
+
+#define WT_FRAME_DAMAGED 0x1u /* [h>k] a link changed bits: the NIC must not vouch for checksums */
+
+#define WT_FRAME_SMALL 2048u  /* data capacity of the pool's buffers, bytes */
+
+/* Per host thread: buffers of WT_FRAME_SMALL ready to take. The kernel pops; the host refills between entries. */
+struct wt_frame_pool {
+	wt_u32 count;            /* buffers in slot[0..count) */
+	wt_u32 reserved;
+	struct wt_frame *slot[1024];
+};
+
+/* One frame that left a NIC during this entry, in order. */
+struct wt_tx {
+	struct wt_frame *frame;
+	wt_u32 nic;              /* index as given at boot */
+	wt_u32 flags;            /* WT_TX_* */
+};
+#define WT_TX_IRQ 0x1u           /* the kernel wants an entry when this frame has left the wire's sender */
+
+struct wt_rx {
+	struct wt_frame *frame;  /* goes back to the host when wt_enter returns */
+	wt_u32 nic;
+	wt_u32 reserved;
+};
+
+/* Shared state of one NIC; one per NIC, allocated by the host, alive as long as the instance. */
+#define WT_NIC_RING 1024u        /* capacity of done_ns; the driver's ring is at most this long */
+struct wt_nic {
+	/* [h>k] frames whose departure time is known: done_ns[i % WT_NIC_RING] for i < done_known is the
+	 * virtual time at which the last bit of frame i left. Grows by one for every wt_tx of this NIC. */
+	wt_u64 done_known;
+	wt_u64 done_ns[WT_NIC_RING];
+	wt_u32 carrier;          /* [h>k] 1: link up; the kernel looks when WT_EV_LINK is set */
+	wt_u32 speed_mbps;       /* [h>k] for ethtool; 0 unknown */
+	/* [k>h] the queue is stopped (ring full or BQL): enter the kernel when frame number want_done_index
+	 * (counting as done_known does) is done. ~0: no wish. The host resets it to ~0 when it schedules. */
+	wt_u64 want_done_index;
+};
+
+/* ------------------------------------------------------------------- entry */
+
+/* Argument and result of wt_enter(); one per instance, allocated by the host. */
+#define WT_TX_MAX 1024u
+struct wt_entry {
+	wt_u64 now_ns;           /* [h>k] virtual time since the start of the run; never smaller than before */
+	wt_u64 next_timer_ns;    /* [k>h] absolute time of the next timer; ~0: none */
+	wt_u32 events;           /* [h>k] WT_EV_* besides rx and a due timer; the kernel clears it */
+	wt_u32 rx_count;         /* [h>k] frames arriving now */
+	struct wt_rx *rx;        /* [h>k] */
+	struct wt_frame_pool *pool; /* [h>k] of the host thread that enters */
+	struct wt_thread *thread;   /* [h>k] of the host thread that enters */
+	struct wt_ctl *ctl_head; /* [h>k] requests to run in process 1, in order; the kernel takes all when WT_EV_CTL */
+	wt_u64 syscalls;         /* [k>h] running count of system calls by programs */
+	wt_u32 tx_count;         /* [k>h] frames in tx[]; the host resets it to 0 */
+	wt_u32 ctl_done;         /* [k>h] running count of finished requests */
+	struct wt_tx tx[WT_TX_MAX];
+};
+
+#define WT_EV_CTL 0x1u           /* ctl_head holds requests */
+#define WT_EV_TX_DONE 0x2u       /* some frame with WT_TX_IRQ, or a wanted index, is done */
+#define WT_EV_LINK 0x4u          /* a carrier changed */
+
+/* A request carried out by process 1 of the instance, in process context, in order. */
+struct wt_ctl {
+	struct wt_ctl *next;     /* [h>k] */
+	wt_u32 kind;             /* [h>k] WT_CTL_* */
+	wt_u32 done;             /* [k>h] 1 when result is valid */
+	wt_s64 result;           /* [k>h] system call: its return value; spawn: pid or -errno of the fork */
+	wt_u64 nr;               /* [h>k] system call number (x86-64) */
+	wt_u64 arg[6];           /* [h>k] system call arguments; pointers into host memory are fine */
+	const struct wt_spawn *spawn; /* [h>k] for WT_CTL_SPAWN; read before done is set */
+};
+#define WT_CTL_SYSCALL 1u        /* must not block */
+#define WT_CTL_SPAWN 2u          /* start a program as a child of process 1 */
+
+struct wt_spawn {
+	wt_u64 key;              /* [h>k] the host's name for it, given back in proc_event */
+	const char *path;        /* [h>k] absolute path inside the node */
+	const char *const *argv; /* [h>k] NULL-terminated */
+	const char *const *envp; /* [h>k] NULL-terminated */
+	const char *cwd;         /* [h>k] absolute */
+	wt_u64 file[3];          /* [h>k] host file handles for fds 0, 1, 2; 0: /dev/null */
+	wt_u32 uid, gid;         /* [h>k] */
+};
+
+/* ------------------------------------------------- registers and host thread */
+
+/* Registers of a program at a fault, as the host's signal handler found them. */
+struct wt_regs {
+	wt_u64 r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8;
+	wt_u64 rax, rcx, rdx, rsi, rdi;
+	wt_u64 rip, rflags, rsp;
+};
+
+/* Per host thread; GS base points here. A patched call site does `jmp *%gs:0`. */
+struct wt_thread {
+	wt_u64 entry;            /* [k>h] system call entry: rax = number, rcx = return address, r11 = scratch,
+	                          * all else as at a `syscall` instruction; offset 0 */
+	wt_u64 fault_entry;      /* [k>h] fault entry: the host's signal handler fills fault*, sets rip to this and
+	                          * rsp to fault_stack, and returns from the signal */
+	wt_u64 fault_stack;      /* [k>h] kernel stack of the running program thread, 16-byte aligned */
+	wt_u64 slow_entry;       /* [k>h] as fault_entry, for a system call that reached SIGSYS: fault.regs holds all
+	                          * registers with rip after the `syscall` and rax = number */
+	struct wt_regs fault;    /* [h>k] */
+	wt_u32 fault_signo;      /* [h>k] Linux signal number */
+	wt_s32 fault_code;       /* [h>k] si_code */
+	wt_u64 fault_addr;       /* [h>k] si_addr */
+	wt_u32 fault_trapno;     /* [h>k] x86 trap number and error code for the program's sigcontext */
+	wt_u32 fault_err;
+	wt_u64 kernel_text[2];   /* [k>h] start, end of the running instance's code */
+	wt_u64 uaccess[2];       /* [k>h] start, end of its program-memory accessors */
+	wt_u64 uaccess_fixup;    /* [k>h] where to go on (same registers) when one of them faults */
+	wt_u64 in_user;          /* [k>h] 1 while a program runs, 0 in kernel or host code */
+	wt_u64 now_ns;           /* [k>h] virtual time of this entry, for rdtsc */
+	wt_u64 host_fs;          /* [k>h] FS base at wt_enter */
+	wt_u64 low_as;           /* [k>h] address space now holding the low (non-PIE) range; 0 none */
+	wt_u64 pid;              /* [k>h] pid of the running program thread, for reports */
+	wt_u64 reserved[8];
+};
+
+/* ------------------------------------------------------------ file service */
+
+/* Nodes of the read-only tree under a node's own writable layer are named by a host id (root: 1); file contents by
+ * a handle. Both are never 0. Names are bytes without '/' and NUL. */
+struct wt_fs_attr {
+	wt_u64 id;               /* host id */
+	wt_u64 size;             /* bytes */
+	wt_u64 mtime_ns;         /* wall clock */
+	wt_u64 ino;              /* stable inode number within the tree: equal for hard links */
+	wt_u32 mode;             /* S_IF* and permission bits */
+	wt_u32 uid, gid;
+	wt_u32 rdev_major, rdev_minor;
+	wt_u32 nlink;
+};
+
+struct wt_fs_dirent {
+	wt_u64 ino;
+	wt_u32 mode;             /* S_IF* bits */
+	wt_u32 name_len;         /* bytes */
+	char name[256];
+};
+
+/* ------------------------------------------------------- programs and memory */
+
+/* exec: both sides fill it. The host maps the images and the stack; the kernel then writes argc/argv/envp/auxv. */
+struct wt_exec {
+	wt_u64 file;             /* [k>h] handle of the program's file */
+	wt_u64 interp;           /* [k>h] handle of its ELF interpreter, 0: none */
+	wt_u64 stack_size;       /* [k>h] bytes, RLIMIT_STACK or the default */
+	wt_u64 entry;            /* [h>k] first rip (the interpreter's if any) */
+	wt_u64 stack_top;        /* [h>k] first address above the stack */
+	wt_u64 stack_base;       /* [h>k] lowest mapped address of the stack */
+	wt_u64 at_entry;         /* [h>k] AT_ENTRY */
+	wt_u64 at_phdr;          /* [h>k] AT_PHDR */
+	wt_u64 at_phnum;         /* [h>k] AT_PHNUM */
+	wt_u64 at_base;          /* [h>k] AT_BASE; 0 without an interpreter */
+	wt_u64 code[2];          /* [h>k] start and end, for /proc */
+	wt_u64 data[2];
+	wt_u64 brk;              /* [h>k] initial program break */
+	wt_u32 low;              /* [h>k] 1: occupies the low range, needs as_activate before it runs */
+	wt_u32 reserved;
+};
+
+enum wt_proc_event {
+	WT_PROC_STARTED = 1,     /* a spawn reached its program: a = pid */
+	WT_PROC_FAILED = 2,      /* exec failed: a = pid, b = errno */
+	WT_PROC_EXITED = 3,      /* a spawned program ended and was reaped: a = pid, b = wait status */
+	WT_PROC_FAULT = 4,       /* any program got a fatal signal from a fault: a = pid, b = signal; regs in thread->fault */
+};
+
+/* Calls out of the kernel. `host` is wt_boot.host. */
+struct wt_host_ops {
+	wt_u32 version;          /* WT_ABI_VERSION */
+	wt_u32 size;             /* sizeof(struct wt_host_ops) */
+	/* kernel log text, not NUL-terminated */
+	void (*console)(void *host, const char *text, wt_u64 len);
+	/* a panic or oops; does not return: wt_enter or wt_boot ends in the host instead */
+	void (*panic)(void *host, const char *text, wt_u64 len);
+	/* a larger frame than the pool's, or the pool is empty; never NULL. cap >= len */
+	struct wt_frame *(*frame_alloc)(void *host, wt_u32 len);
+	/* tx[] is full: take what is there and set tx_count to 0 */
+	void (*tx_flush)(void *host);
+	/* address spaces: one per mm. create gives an id > 0 or -errno */
+	wt_s64 (*as_create)(void *host);
+	/* a private copy of as (fork); -ENOSYS where not supported */
+	wt_s64 (*as_fork)(void *host, wt_u64 as);
+	void (*as_destroy)(void *host, wt_u64 as);
+	/* bring as's low range in place before one of its threads runs (see wt_exec.low) */
+	void (*as_activate)(void *host, wt_u64 as);
+	/* replace all of as by the images of x */
+	wt_s64 (*exec_map)(void *host, wt_u64 as, struct wt_exec *x);
+	/* mmap, munmap, mprotect, mremap, brk, madvise, msync, mincore, mlock family: nr is the x86-64 number.
+	 * file: for a file mapping the handle of its contents, else 0 */
+	wt_s64 (*mem_call)(void *host, wt_u64 as, wt_u32 nr, const wt_u64 *arg, wt_u64 file);
+	/* lower tree */
+	wt_s64 (*fs_lookup)(void *host, wt_u64 dir, const char *name, wt_u32 len, struct wt_fs_attr *out);
+	/* entry number index in sorted order without . and ..: 1 found, 0 end */
+	wt_s64 (*fs_readdir)(void *host, wt_u64 dir, wt_u64 index, struct wt_fs_dirent *out);
+	wt_s64 (*fs_readlink)(void *host, wt_u64 id, char *buf, wt_u32 len);
+	/* file contents: a handle for a lower file (read-only) */
+	wt_s64 (*fs_open)(void *host, wt_u64 id);
+	/* new empty contents; or, from != 0, a writable copy of handle from's first `size` bytes */
+	wt_s64 (*fs_create)(void *host, wt_u64 from, wt_u64 size);
+	wt_s64 (*fs_read)(void *host, wt_u64 file, void *buf, wt_u64 len, wt_u64 offset);
+	wt_s64 (*fs_write)(void *host, wt_u64 file, const void *buf, wt_u64 len, wt_u64 offset);
+	wt_s64 (*fs_truncate)(void *host, wt_u64 file, wt_u64 size);
+	wt_s64 (*fs_size)(void *host, wt_u64 file);
+	void (*fs_release)(void *host, wt_u64 file);
+	/* enum wt_proc_event about spawn `key` (0: a program's own child) */
+	void (*proc_event)(void *host, wt_u32 event, wt_u64 key, wt_u64 a, wt_u64 b);
+	/* a call that is refused or partial (see `windtunnel syscalls`); comm is the program's name */
+	void (*unsupported)(void *host, wt_u32 nr, wt_u64 arg0, const char *comm);
+};
+
+/* -------------------------------------------------------------------- boot */
+
+struct wt_nic_conf {
+	char name[16];
+	wt_u8 mac[6];
+	wt_u8 reserved[2];
+	wt_u32 mtu;              /* bytes of payload */
+	wt_u32 ring;             /* transmit ring, frames; 0: default 256; <= WT_NIC_RING */
+	struct wt_nic *shared;
+};
+
+struct wt_boot {
+	wt_u32 version;          /* WT_ABI_VERSION */
+	wt_u32 size;             /* sizeof(struct wt_boot) */
+	const struct wt_host_ops *ops;
+	void *host;
+	struct wt_entry *entry;
+	void *ram;               /* page aligned, zeroed */
+	wt_u64 ram_size;         /* bytes */
+	wt_u8 seed[32];          /* of this node's random numbers */
+	wt_u64 epoch_s;          /* CLOCK_REALTIME at virtual time 0, seconds */
+	const char *cmdline;
+	wt_u64 xsave_mask;       /* vector state to keep per program thread, XCR0 bits; 0: FXSAVE only */
+	wt_u64 xsave_size;       /* bytes of an XSAVEC area with that mask */
+	wt_u32 quantum_calls;    /* system calls at one instant before a thread must let time pass; 0: no limit */
+	wt_u32 quantum_ns;       /* how long it then sleeps */
+	wt_u32 nic_count;
+	wt_u32 reserved;
+	const struct wt_nic_conf *nics;
+};
+
+/* ----------------------------------------------------------------- exports */
+
+/* The shared object exports one symbol, `wt_kernel`. */
+struct wt_kernel {
+	wt_u32 version;          /* WT_ABI_VERSION */
+	wt_u32 size;
+	/* start_kernel to process 1 waiting for requests; call once. 0 or -errno */
+	wt_s64 (*boot)(const struct wt_boot *boot);
+	/* run all that entry asks for, until idle */
+	void (*enter)(struct wt_entry *entry);
+	const char *release;     /* "6.12.117" */
+	const char *banner;
+	/* for debuggers and reports: pointer to the running task's comm, 16 bytes */
+	const char *(*current_comm)(void);
+};
+
+#define WT_OFFSET(type, field, at) _Static_assert(__builtin_offsetof(struct type, field) == (at), #type "." #field)
+#define WT_SIZE(type, bytes) _Static_assert(sizeof(struct type) == (bytes), #type)
+WT_SIZE(wt_frame, 64);
+WT_SIZE(wt_tx, 16);
+WT_SIZE(wt_rx, 16);
+WT_SIZE(wt_nic, 8 + 8 * 1024 + 16);
+WT_OFFSET(wt_entry, rx, 24);
+WT_OFFSET(wt_entry, tx, 72);
+WT_SIZE(wt_ctl, 88);
+WT_SIZE(wt_spawn, 72);
+WT_SIZE(wt_regs, 144);
+WT_OFFSET(wt_thread, fault, 32);
+WT_OFFSET(wt_thread, kernel_text, 200);
+WT_OFFSET(wt_thread, in_user, 240);
+WT_SIZE(wt_thread, 344);
+WT_SIZE(wt_fs_attr, 56);
+WT_SIZE(wt_fs_dirent, 272);
+WT_SIZE(wt_exec, 128);
+WT_SIZE(wt_host_ops, 8 + 22 * 8);
+WT_SIZE(wt_nic_conf, 40);
+WT_SIZE(wt_boot, 136);
+WT_SIZE(wt_kernel, 48);
+
+#endif
