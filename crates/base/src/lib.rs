@@ -1,1 +1,23 @@
-//! Placeholder.
+//! The words every other crate shares: virtual time, rates, sizes, probabilities, ids and seeded random streams.
+//!
+//! All arithmetic is in integers and exact. What does not fit panics with the values that did not: a clock that
+//! wrapped is a bug of the engine, and no result of such a run could be trusted. Text that people write goes
+//! through the parsers ([`std::str::FromStr`] of each type), which answer with a [`UnitError`] instead.
+
+#![forbid(unsafe_code)]
+
+mod id;
+mod probability;
+pub mod random;
+mod rate;
+mod size;
+mod time;
+mod units;
+
+pub use id::{IfaceId, NodeId};
+pub use probability::Probability;
+pub use random::Rng;
+pub use rate::Rate;
+pub use size::ByteSize;
+pub use time::{SimDuration, SimTime};
+pub use units::UnitError;
