@@ -1,1 +1,34 @@
-//! Placeholder.
+//! What a run leaves behind: captures, logs, counters, digest, summary and manifest.
+//!
+//! ```text
+//! DIR/manifest.json        who ran what, where and how it ended; the only file with facts of the host  (manifest)
+//! DIR/summary.json         what happened in virtual time; equal runs give equal bytes                   (summary)
+//! DIR/files.list           every file the run made, so that --force removes nothing else                (out_dir)
+//! DIR/pcap/NODE-IFACE.pcap frames of a captured interface, nanosecond time stamps                       (pcap)
+//! DIR/NODE/kernel.log      kernel log with virtual time                                                 (kernel_log)
+//! DIR/NODE/NAME-INDEX.stdout, .stderr   what a program wrote; the program owns the file descriptor      (out_dir)
+//! ```
+//!
+//! Nothing here knows the engine: times are nanoseconds since the start of the run, nodes and interfaces are names.
+//! Every failing write is a [`ResultsError`] that says what, why and what to do about it.
+#![forbid(unsafe_code)]
+
+mod digest;
+mod error;
+mod host_facts;
+mod kernel_log;
+mod manifest;
+mod out_dir;
+mod pcap;
+mod summary;
+mod warnings;
+
+pub use digest::{Direction, InterfaceDigest, ProcessRecord, RunDigest, frame_hash, hex, sha256_bytes, sha256_file};
+pub use error::{ResultsError, Result};
+pub use host_facts::HostFacts;
+pub use kernel_log::KernelLog;
+pub use manifest::{Cost, Ended, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, ScenarioRecord};
+pub use out_dir::{ExistingFiles, OutDir, ProcessLogs};
+pub use pcap::PcapWriter;
+pub use summary::{DirectionSummary, LinkSummary, ProcessSummary, SUMMARY_VERSION, Summary};
+pub use warnings::{Warning, Warnings};

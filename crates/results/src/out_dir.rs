@@ -1,0 +1,330 @@
+//! The output folder: creates it, hands out its files, and replaces an earlier run without touching anything else.
+
+use crate::error::{ResultsError, Result};
+use crate::kernel_log::KernelLog;
+use crate::manifest::{GENERATOR, Manifest};
+use crate::pcap::PcapWriter;
+use crate::summary::Summary;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+const MANIFEST: &str = "manifest.json";
+const SUMMARY: &str = "summary.json";
+const FILES: &str = "files.list";
+const PCAP: &str = "pcap";
+/// Names in the folder that no node can have.
+const RESERVED: [&str; 4] = [MANIFEST, SUMMARY, FILES, PCAP];
+
+/// What to do with a folder that holds something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExistingFiles {
+    /// Leave it alone and say so.
+    Refuse,
+    /// Remove what an earlier run made (and nothing else), then go on.
+    ReplaceOurs,
+}
+
+/// The folder of one run. Clones share it.
+#[derive(Debug, Clone)]
+pub struct OutDir {
+    path: PathBuf,
+    /// `files.list`, which names a file before it is made: whatever happens, we know what is ours.
+    journal: Arc<Mutex<File>>,
+}
+
+/// Open files for the output of one program, and where they are.
+#[derive(Debug)]
+pub struct ProcessLogs {
+    /// Standard output: empty, open for reading and writing.
+    pub stdout: File,
+    /// Standard error: likewise.
+    pub stderr: File,
+    /// Path of the first relative to the output folder, as in the summary.
+    pub stdout_path: String,
+    /// Path of the second.
+    pub stderr_path: String,
+}
+
+impl OutDir {
+    /// Makes the folder (and those above it) ready for a run.
+    pub fn create(path: &Path, existing: ExistingFiles) -> Result<Self> {
+        fs::create_dir_all(path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => ResultsError::NotADirectory(path.into()),
+            _ => ResultsError::from_io("create", path, error),
+        })?;
+        if !is_empty(path)? {
+            if existing == ExistingFiles::Refuse {
+                return Err(ResultsError::NotEmpty(path.into()));
+            }
+            remove_earlier_run(path)?;
+        }
+        let files = path.join(FILES);
+        let journal = new_file(&files)?;
+        let dir = Self { path: path.into(), journal: Arc::new(Mutex::new(journal)) };
+        // Until the engine knows more: enough to recognise the folder.
+        dir.write_atomically(MANIFEST, &format!("{{\n  \"generator\": \"{GENERATOR}\",\n  \"ended\": null\n}}\n"))?;
+        Ok(dir)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Starts the capture of an interface: `pcap/NODE-IFACE.pcap`. `epoch_s` is the wall clock of the nodes at virtual
+    /// time 0, seconds since 1970.
+    pub fn pcap(&self, node: &str, interface: &str, epoch_s: u64) -> Result<PcapWriter> {
+        let (node, interface) = (checked_node(node)?, checked_name("interface", interface)?);
+        // "a-b" + "c" and "a" + "b-c" would be the same file: the second one gets a number.
+        let stem = format!("{PCAP}/{node}-{interface}");
+        let mut relative = format!("{stem}.pcap");
+        let mut number = 2;
+        while self.path.join(&relative).exists() {
+            relative = format!("{stem}.{number}.pcap");
+            number += 1;
+        }
+        let file = self.new_file(&relative)?;
+        PcapWriter::new(file, self.path.join(relative), epoch_s)
+    }
+
+    /// Starts the kernel log of a node: `NODE/kernel.log`.
+    pub fn kernel_log(&self, node: &str) -> Result<KernelLog> {
+        let relative = format!("{}/kernel.log", checked_node(node)?);
+        let file = self.new_file(&relative)?;
+        Ok(KernelLog::new(file, self.path.join(relative)))
+    }
+
+    /// Opens the output files of a program: `NODE/NAME-INDEX.stdout` and `.stderr`, NAME being the last component of
+    /// `program` and INDEX its position among the node's processes.
+    pub fn process_logs(&self, node: &str, program: &str, index: u32) -> Result<ProcessLogs> {
+        let node = checked_node(node)?;
+        let stem = format!("{node}/{}-{index}", file_name_of(program));
+        let (stdout_path, stderr_path) = (format!("{stem}.stdout"), format!("{stem}.stderr"));
+        Ok(ProcessLogs {
+            stdout: self.new_file(&stdout_path)?,
+            stderr: self.new_file(&stderr_path)?,
+            stdout_path,
+            stderr_path,
+        })
+    }
+
+    /// Writes `manifest.json`, replacing the one before in one step.
+    pub fn write_manifest(&self, manifest: &Manifest) -> Result<()> {
+        self.write_atomically(MANIFEST, &manifest.to_json())
+    }
+
+    /// Writes `summary.json`, replacing the one before in one step.
+    pub fn write_summary(&self, summary: &Summary) -> Result<()> {
+        self.write_atomically(SUMMARY, &summary.to_json())
+    }
+
+    /// A new file somewhere in the folder, listed as ours; the folders above it are made.
+    fn new_file(&self, relative: &str) -> Result<File> {
+        let path = self.path.join(relative);
+        self.list(relative)?;
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|e| ResultsError::from_io("create", parent, e))?;
+        }
+        new_file(&path)
+    }
+
+    fn list(&self, relative: &str) -> Result<()> {
+        let mut journal = self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        journal
+            .write_all(format!("{relative}\n").as_bytes())
+            .map_err(|e| ResultsError::from_io("write", &self.path.join(FILES), e))
+    }
+
+    /// A reader sees the old contents or the new, never a part; nor does a full disk take the old ones away.
+    fn write_atomically(&self, name: &str, text: &str) -> Result<()> {
+        let path = self.path.join(name);
+        let temporary = self.path.join(format!("{name}.tmp"));
+        let written = (|| {
+            let mut file = File::create(&temporary)?;
+            file.write_all(text.as_bytes())?;
+            fs::rename(&temporary, &path)
+        })();
+        written.map_err(|error| {
+            let _ = fs::remove_file(&temporary);
+            ResultsError::from_io("write", &path, error)
+        })
+    }
+}
+
+/// Creates a file that must not exist; programs may read back what they wrote, hence both ways.
+fn new_file(path: &Path) -> Result<File> {
+    File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .map_err(|e| ResultsError::from_io("create", path, e))
+}
+
+fn is_empty(path: &Path) -> Result<bool> {
+    let mut entries = fs::read_dir(path).map_err(|e| ResultsError::from_io("read", path, e))?;
+    Ok(entries.next().is_none())
+}
+
+/// Deletes the files an earlier run listed, and the folders that are empty without them.
+fn remove_earlier_run(path: &Path) -> Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Marker {
+        generator: String,
+    }
+    let marker = fs::read(path.join(MANIFEST)).ok();
+    let marker = marker.and_then(|text| serde_json::from_slice::<Marker>(&text).ok());
+    if marker.is_none_or(|marker| marker.generator != GENERATOR) {
+        return Err(ResultsError::NotOurs(path.into()));
+    }
+    let listed = fs::read_to_string(path.join(FILES)).unwrap_or_default();
+    let mut folders = BTreeSet::new();
+    for relative in listed.lines().map(Path::new).filter(|relative| is_inside(relative)) {
+        remove_file(&path.join(relative))?;
+        folders.extend(relative.ancestors().skip(1).filter(|folder| *folder != Path::new("")));
+    }
+    for folder in folders.iter().rev() {
+        // Fails when somebody else's files are in there, and then it stays.
+        let _ = fs::remove_dir(path.join(folder));
+    }
+    // The manifest last: until then the folder is known as ours, however often we are stopped here.
+    for name in [SUMMARY, FILES, MANIFEST] {
+        remove_file(&path.join(name))?;
+    }
+    Ok(())
+}
+
+/// True when the path can't lead out of the folder it is joined to.
+fn is_inside(relative: &Path) -> bool {
+    relative.components().all(|component| matches!(component, Component::Normal(_)))
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(ResultsError::from_io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+fn checked_node(name: &str) -> Result<&str> {
+    if RESERVED.contains(&name) {
+        return Err(ResultsError::BadName { what: "node", name: name.into() });
+    }
+    checked_name("node", name)
+}
+
+/// Names become one path component each, hence no separators, and no line break for the sake of `files.list`.
+fn checked_name<'a>(what: &'static str, name: &'a str) -> Result<&'a str> {
+    let bad = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0', '\n']);
+    if bad { Err(ResultsError::BadName { what, name: name.into() }) } else { Ok(name) }
+}
+
+/// The last component of a program's path with anything unusual replaced, short enough for a file name.
+fn file_name_of(program: &str) -> String {
+    let last = program.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let name: String = last
+        .chars()
+        .take(64)
+        .map(|c| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '_' })
+        .collect();
+    if name.is_empty() { "program".into() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::tempdir;
+
+    #[test]
+    fn refuses_what_is_not_empty_and_never_removes_what_is_not_ours() {
+        let dir = tempdir().unwrap();
+        let out = dir.path().join("a/b/out");
+        let run = OutDir::create(&out, ExistingFiles::Refuse).unwrap();
+        run.kernel_log("h1").unwrap();
+        run.process_logs("h1", "/usr/bin/ping", 0).unwrap();
+        run.pcap("h1", "eth0", 0).unwrap();
+        let error = OutDir::create(&out, ExistingFiles::Refuse).unwrap_err();
+        assert!(matches!(error, ResultsError::NotEmpty(_)));
+        assert!(error.hint().unwrap().contains("--force"));
+
+        fs::write(out.join("notes.txt"), "mine").unwrap();
+        fs::write(out.join("h1/plot.svg"), "mine").unwrap();
+        OutDir::create(&out, ExistingFiles::ReplaceOurs).unwrap();
+        let mut left: Vec<String> = walk(&out);
+        left.sort();
+        assert_eq!(left, ["files.list", "h1", "h1/plot.svg", "manifest.json", "notes.txt"]);
+        assert_eq!(fs::read_to_string(out.join("h1/plot.svg")).unwrap(), "mine");
+    }
+
+    #[test]
+    fn a_folder_of_others_is_never_replaced() {
+        for manifest in [None, Some("{}"), Some("{\"generator\": \"something else\"}"), Some("not json")] {
+            let dir = tempdir().unwrap();
+            fs::write(dir.path().join("files.list"), "precious\n").unwrap();
+            fs::write(dir.path().join("precious"), "1").unwrap();
+            if let Some(text) = manifest {
+                fs::write(dir.path().join("manifest.json"), text).unwrap();
+            }
+            let error = OutDir::create(dir.path(), ExistingFiles::ReplaceOurs).unwrap_err();
+            assert!(matches!(error, ResultsError::NotOurs(_)), "{error}");
+            assert!(dir.path().join("precious").exists());
+        }
+    }
+
+    #[test]
+    fn a_forged_list_cannot_lead_outside() {
+        let dir = tempdir().unwrap();
+        let out = dir.path().join("out");
+        drop(OutDir::create(&out, ExistingFiles::Refuse).unwrap());
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "1").unwrap();
+        fs::write(out.join("files.list"), format!("../victim\n{}\n", victim.display())).unwrap();
+        OutDir::create(&out, ExistingFiles::ReplaceOurs).unwrap();
+        assert!(victim.exists());
+    }
+
+    #[test]
+    fn names_become_file_names_or_errors() {
+        let dir = tempdir().unwrap();
+        let run = OutDir::create(dir.path(), ExistingFiles::Refuse).unwrap();
+        for bad in ["", ".", "..", "a/b", "a\nb", "manifest.json", "pcap"] {
+            assert!(matches!(run.kernel_log(bad), Err(ResultsError::BadName { .. })), "{bad:?}");
+        }
+        let logs = run.process_logs("h1", "/opt/my tool", 3).unwrap();
+        assert_eq!(logs.stdout_path, "h1/my_tool-3.stdout");
+        assert_eq!(logs.stderr_path, "h1/my_tool-3.stderr");
+        assert_eq!(file_name_of("/"), "program");
+        run.pcap("a-b", "c", 0).unwrap();
+        run.pcap("a", "b-c", 0).unwrap();
+        assert!(dir.path().join("pcap/a-b-c.pcap").exists() && dir.path().join("pcap/a-b-c.2.pcap").exists());
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_named() {
+        let dir = tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        for path in [file.clone(), file.join("below")] {
+            let error = OutDir::create(&path, ExistingFiles::Refuse).unwrap_err();
+            assert!(matches!(error, ResultsError::NotADirectory(_)), "{error:?}");
+        }
+    }
+
+    fn walk(dir: &Path) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut todo = vec![dir.to_path_buf()];
+        while let Some(folder) = todo.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                found.push(path.strip_prefix(dir).unwrap().display().to_string());
+                if path.is_dir() {
+                    todo.push(path);
+                }
+            }
+        }
+        found
+    }
+}

@@ -1,0 +1,127 @@
+//! `summary.json`: what happened in virtual time. Also what `windtunnel run --json` prints.
+//!
+//! Nothing in it depends on the host, the time of day or the output folder: equal runs give equal bytes.
+
+use crate::error::{ResultsError, Result};
+use crate::manifest::Ended;
+use crate::warnings::Warning;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Version of the shape of `summary.json`.
+pub const SUMMARY_VERSION: u32 = 1;
+
+/// All of `summary.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Summary {
+    /// [`SUMMARY_VERSION`].
+    pub summary_version: u32,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// Why the run ended.
+    pub ended: Ended,
+    /// Digest of the run, 64 hexadecimal digits; null when it was switched off.
+    pub digest: Option<String>,
+    /// Virtual time at the end, nanoseconds since the start.
+    pub virtual_time_ns: u64,
+    /// System calls of all programs.
+    pub syscalls: u64,
+    /// Frames that left an interface, all nodes.
+    pub frames: u64,
+    /// Programs of the scenario, by node, then by position in the scenario.
+    pub processes: Vec<ProcessSummary>,
+    /// Links in scenario order.
+    pub links: Vec<LinkSummary>,
+    /// What ought to be looked at before trusting the results.
+    pub warnings: Vec<Warning>,
+    /// One sentence per expectation that did not hold; empty: all held.
+    pub failed_expectations: Vec<String>,
+}
+
+/// One program of the scenario.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessSummary {
+    /// Node it ran on.
+    pub node: String,
+    /// Process id inside the node; null: it never started.
+    pub pid: Option<u32>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Exit code; null: it did not exit by itself.
+    pub exit: Option<i32>,
+    /// Number of the signal that ended it; null: none did.
+    pub signal: Option<i32>,
+    /// Virtual time of its start, nanoseconds; null: it never started.
+    pub start_ns: Option<u64>,
+    /// Virtual time of its end, nanoseconds; null: it was still running when the run ended.
+    pub end_ns: Option<u64>,
+    /// File with its standard output, relative to the output folder.
+    pub stdout: String,
+    /// File with its standard error, relative to the output folder.
+    pub stderr: String,
+}
+
+/// One link: both directions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkSummary {
+    /// First endpoint, "node:interface".
+    pub a: String,
+    /// Second endpoint, "node:interface".
+    pub b: String,
+    /// Frames `a` sent.
+    pub a_to_b: DirectionSummary,
+    /// Frames `b` sent.
+    pub b_to_a: DirectionSummary,
+}
+
+/// One direction of a link. Bytes are of frames from the Ethernet header on, without FCS, preamble and gap.
+///
+/// `offered = delivered - duplicated + dropped + in flight at the end`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DirectionSummary {
+    /// Frames the sender handed to the link.
+    pub frames: u64,
+    /// Bytes of those frames.
+    pub bytes: u64,
+    /// Frames that reached the receiver, copies included.
+    pub delivered_frames: u64,
+    /// Bytes of those frames.
+    pub delivered_bytes: u64,
+    /// Extra copies the link made.
+    pub duplicated_frames: u64,
+    /// Frames in which the link flipped a bit.
+    pub corrupted_frames: u64,
+    /// Frames lost, by cause ("loss", "queue_full", "link_down", ...); causes that did not occur are absent.
+    pub drops: BTreeMap<String, u64>,
+}
+
+impl Summary {
+    /// The bytes of `summary.json`: indented, with a newline at the end.
+    pub fn to_json(&self) -> String {
+        let mut text = serde_json::to_string_pretty(self).expect("a summary has string keys only");
+        text.push('\n');
+        text
+    }
+
+    /// Reads `DIR/summary.json`.
+    pub fn read(out_dir: &Path) -> Result<Self> {
+        read_json(&out_dir.join("summary.json"), "a summary")
+    }
+}
+
+/// Parses a JSON file of ours.
+pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &'static str) -> Result<T> {
+    let text = std::fs::read(path).map_err(|e| ResultsError::from_io("read", path, e))?;
+    serde_json::from_slice(&text).map_err(|error| ResultsError::BadContents {
+        path: path.to_path_buf(),
+        what,
+        reason: error.to_string(),
+    })
+}
