@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The plain description of a network and of what runs on it: the scenario file, version 1.
+//!
+//! [`Scenario::parse`] reads a file's text, checks it as a whole and fills in every default, so that whoever runs it has
+//! nothing left to decide. This crate knows no engine.
+
+#![forbid(unsafe_code)]
+
+mod expect;
+mod model;
+
+pub use expect::{End, Expect, Outcome, StdoutCheck};
+pub use ipnet::IpNet;
+pub use model::{
+    Action, Event, FileContent, FileSpec, Interface, LinkSpec, Node, NodeKind, Process, Route, Run, Scenario, User,
+};

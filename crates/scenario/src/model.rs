@@ -1,0 +1,212 @@
+//! A scenario with all defaults filled in and all names resolved.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+use windtunnel_base::{IfaceId, NodeId, SimDuration, SimTime};
+use windtunnel_links::{LinkChange, LinkParams};
+
+use crate::expect::Expect;
+
+/// Everything that fixes a run, but for the versions of the programs.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Its name; the file's without ending if it gives none.
+    pub name: String,
+    /// How long, with which seed, from which date.
+    pub run: Run,
+    /// In the order of the file; [`NodeId`]s count them.
+    pub nodes: Vec<Node>,
+    /// In the order of the file.
+    pub links: Vec<LinkSpec>,
+    /// By time, and in the order of the file at the same time.
+    pub events: Vec<Event>,
+    /// SHA-256 of the file's bytes, in lower-case hexadecimal.
+    pub sha256: String,
+}
+
+/// The run as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Virtual time at which it ends.
+    pub stop: SimDuration,
+    /// Seed of all random streams; 1 unless given.
+    pub seed: u64,
+    /// What the nodes' clocks show at virtual time 0: seconds since 1970 (UTC); 2026-01-01 unless given.
+    pub epoch_s: u64,
+}
+
+/// What a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// An end system.
+    Host,
+    /// Forwards IPv4 and IPv6: the sysctls for it are among [`Node::sysctls`] already.
+    Router,
+}
+
+/// A node: a Linux kernel with interfaces, files and programs.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Unique; also its host name. Letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// What it is for.
+    pub kind: NodeKind,
+    /// Where a picture shows it.
+    pub position: Option<[f64; 2]>,
+    /// Kernel series, for instance "6.12".
+    pub kernel: String,
+    /// RAM of its kernel; a multiple of 4 KiB.
+    pub memory_bytes: u64,
+    /// One per link end, in natural order of their names: eth2 before eth10. [`IfaceId::index`] counts them.
+    pub interfaces: Vec<Interface>,
+    /// To be set in this order, after the addresses.
+    pub routes: Vec<Route>,
+    /// Value by name (`net.ipv4.ip_forward`), to be set in this order, before the addresses.
+    pub sysctls: BTreeMap<String, String>,
+    /// Given by the scenario, by path.
+    pub files: Vec<FileSpec>,
+    /// Commands run one after the other at time 0, before any process; each must exit with 0.
+    pub setup: Vec<Vec<String>>,
+    /// Programs, in the order of the file; those of events with `exec` come last.
+    pub processes: Vec<Process>,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Linux's name of it, at most 15 bytes.
+    pub name: String,
+    /// Unless given: 02:00, the node's number, the interface's number, 16 bits each.
+    pub mac: [u8; 6],
+    /// Bytes of payload of a frame; 1500 unless given.
+    pub mtu: u32,
+    /// Addresses with their prefix length.
+    pub addresses: Vec<IpNet>,
+    /// Whether its frames go to a pcap file.
+    pub capture: bool,
+}
+
+/// A static route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Destination; `0.0.0.0/0` or `::/0` for a default route. Host bits are zero.
+    pub to: IpNet,
+    /// Next hop, of the same family as `to`.
+    pub via: Option<IpAddr>,
+    /// Name of an interface of the node. At least one of `via` and `dev` is there.
+    pub dev: Option<String>,
+    /// Lower wins; the kernel's default if none.
+    pub metric: Option<u32>,
+}
+
+/// A file a node finds in its tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSpec {
+    /// Absolute, without `.` and `..`.
+    pub path: String,
+    /// What is in it.
+    pub content: FileContent,
+    /// Permission bits; 0o644 unless given. Owned by root.
+    pub mode: u32,
+}
+
+/// Where a file's bytes come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileContent {
+    /// Given in the scenario.
+    Text(String),
+    /// A file of the host. Relative paths count from the scenario file's folder; here they are joined with it.
+    Source(PathBuf),
+}
+
+/// A program to run on a node.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Program and arguments; never empty. A program without `/` is looked up in the `PATH` of `env`.
+    pub exec: Vec<String>,
+    /// When it starts.
+    pub start: SimTime,
+    /// When it is sent `stop_signal`.
+    pub stop: Option<SimTime>,
+    /// Signal number; 15 (SIGTERM) unless given.
+    pub stop_signal: i32,
+    /// What it reads on standard input; empty unless given.
+    pub stdin: Option<String>,
+    /// Its whole environment. `PATH`, `HOME` and `LANG` have defaults.
+    pub env: BTreeMap<String, String>,
+    /// Absolute; `/` unless given.
+    pub cwd: String,
+    /// Root unless given.
+    pub user: User,
+    /// How it must end, and what it must print.
+    pub expect: Expect,
+}
+
+/// Whom a program runs as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+}
+
+/// A cable between two interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkSpec {
+    /// First end as written.
+    pub a: IfaceId,
+    /// Second end as written.
+    pub b: IfaceId,
+    /// From `a` to `b`.
+    pub a_to_b: LinkParams,
+    /// From `b` to `a`.
+    pub b_to_a: LinkParams,
+}
+
+/// Something that changes while the run goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When.
+    pub at: SimTime,
+    /// What.
+    pub action: Action,
+}
+
+/// What an event does. (An event with `exec` became a [`Process`] of its node.)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Gives a link new values; going up or down is [`LinkChange::up`].
+    SetLink {
+        /// Index into [`Scenario::links`].
+        link: usize,
+        /// For the direction from `a` to `b`.
+        a_to_b: LinkChange,
+        /// For the direction from `b` to `a`.
+        b_to_a: LinkChange,
+    },
+}
+
+impl Scenario {
+    /// The node's number by its name.
+    pub fn node_id(&self, name: &str) -> Option<NodeId> {
+        self.nodes
+            .iter()
+            .position(|node| node.name == name)
+            .map(|index| NodeId(index as u32))
+    }
+
+    /// The node of a number. Panics where there is none.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.index()]
+    }
+
+    /// The interface of an id, as `h1:eth0`. Panics where there is none.
+    pub fn iface_name(&self, id: IfaceId) -> String {
+        let node = self.node(id.node);
+        format!("{}:{}", node.name, node.interfaces[id.index as usize].name)
+    }
+}
