@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+# `make demo` and `make test` do everything on a fresh Debian 12 with git and make.
+
+SERIES := 6.12
+TARGET := x86_64-unknown-linux-gnu
+ENGINE := target/release/windtunnel
+PYTHON := /usr/bin/python3
+PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider
+# One folder for all build products, whatever the user's settings: the paths above depend on it.
+CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
+SHELL_SCRIPTS := .ci/run scripts/python-tools scripts/setup-system
+PYTHON_SCRIPTS := kernel/build bench/run $(wildcard scripts/*.py) $(wildcard tests/e2e/*.py)
+KERNEL_C := $(shell git ls-files 'kernel/arch/*.c')
+
+.PHONY: help demo build kernel test test-full bench lint format setup-%
+.NOTPARALLEL:
+
+help:
+	@echo 'make demo       set up, build, and run two examples'
+	@echo 'make build      the program: $(ENGINE)'
+	@echo 'make kernel     the library kernel, into the cache (KEEP=1 keeps objects for short rebuilds)'
+	@echo 'make test       unit and end-to-end tests'
+	@echo 'make test-full  also those that build kernels (most of an hour)'
+	@echo 'make bench      the performance table, beside ns-3 where it is installed'
+	@echo 'make lint       formatting, linters, licences, rules of this tree'
+	@echo 'make format     what can be mended by a tool'
+
+setup-%:
+	@scripts/setup-system $*
+
+demo: setup-run kernel build
+	$(PYTHON) scripts/demo.py $(ENGINE) examples/01-ping.yaml examples/03-tcp.yaml
+
+build: setup-build
+	$(CARGO) build --locked --release --target $(TARGET) --package windtunnel
+	install -D -m 755 target/$(TARGET)/release/windtunnel $(ENGINE)
+
+kernel: setup-build
+	kernel/build $(if $(KEEP),--keep-work) $(SERIES)
+
+test: setup-run setup-test kernel build
+	$(CARGO) test --locked --workspace
+	$(CARGO) build --locked --target $(TARGET) --package windtunnel
+	@echo 'Not run here: the tests marked "full" (several kernel builds); make test-full runs them.'
+	$(PYTEST) -m 'not full'
+
+test-full: setup-run setup-test kernel build
+	$(CARGO) test --locked --workspace
+	$(CARGO) build --locked --target $(TARGET) --package windtunnel
+	$(PYTEST)
+
+bench: setup-run kernel build
+	$(PYTHON) bench/run --engine $(ENGINE) $(BENCH_ARGS)
+
+lint: setup-build setup-lint
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(if $(KERNEL_C),clang-format --dry-run --Werror $(KERNEL_C))
+	shellcheck $(SHELL_SCRIPTS)
+	tools=$$(scripts/python-tools) && \
+		"$$tools/ruff" format --no-cache --check . && "$$tools/ruff" check --no-cache . && \
+		"$$tools/mypy" --cache-dir=/dev/null $(PYTHON_SCRIPTS)
+	$(PYTHON) scripts/check_licences.py
+	$(PYTHON) scripts/check_style.py
+
+format: setup-build setup-lint
+	$(CARGO) fmt --all
+	$(if $(KERNEL_C),clang-format -i $(KERNEL_C))
+	tools=$$(scripts/python-tools) && "$$tools/ruff" check --no-cache --fix . && "$$tools/ruff" format --no-cache .
