@@ -1,1 +1,35 @@
-//! Placeholder.
+//! Library kernels: the one safe wrapper of the boundary header.
+//!
+//! [`Image::open`] checks a kernel image, [`Instance::boot`] maps and boots it, [`Instance::enter`] runs it until it is
+//! idle. A thread that does so has a [`ThreadContext`]. What a kernel asks of its host is the trait [`Host`].
+//!
+//! A kernel that panics, or faults under a signal handler that calls [`note_kernel_fault`], ends the entry with a
+//! [`Crash`]; its instance can't be entered again, others can.
+//!
+//! This crate is an unsafe room. What it relies on and cannot check: that the image keeps to the boundary header.
+
+pub mod abi;
+mod control;
+mod crash;
+mod frame;
+mod host;
+mod image;
+mod instance;
+mod map;
+mod nic;
+mod ops;
+mod owned;
+mod symbols;
+mod thread;
+mod vector;
+
+pub use control::{Argument, Completed, Request, SpawnSpec};
+pub use crash::{BacktraceFrame, Crash, CrashKind};
+pub use frame::{Frame, MAX_FRAME_BYTES};
+pub use host::Host;
+pub use image::{Image, ImageError, MAX_IMAGE_BYTES, PAGE_BYTES, Segment};
+pub use instance::{BootConfig, DrainTx, Events, Instance, KernelError, Received, Transmitted};
+pub use nic::{Nic, NicConfig};
+pub use symbols::Symbols;
+pub use thread::{ThreadContext, ThreadError, note_kernel_fault};
+pub use vector::VectorState;

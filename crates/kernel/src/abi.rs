@@ -1,0 +1,369 @@
+//! Bindings of `kernel/include/windtunnel/boundary.h`, written by hand and checked in.
+//!
+//! The header is the contract: units, directions and rules stand there, field by field, and are not repeated here.
+//! Names are the header's without the `wt_` prefix. `tests/abi_matches_header.rs` compiles the header and
+//! compares every size and offset with the ones below; the assertions at the end hold in every build.
+
+use core::ffi::{c_char, c_void};
+use core::mem::{offset_of, size_of};
+
+/// `WT_ABI_VERSION`
+pub const ABI_VERSION: u32 = 1;
+/// `WT_FRAME_DAMAGED`: a link changed bits of the frame.
+pub const FRAME_DAMAGED: u32 = 0x1;
+/// `WT_FRAME_SMALL`: data capacity of a pool buffer, bytes.
+pub const FRAME_SMALL: u32 = 2048;
+/// Slots of a [`FramePool`].
+pub const FRAME_POOL_SLOTS: usize = 1024;
+/// `WT_TX_IRQ`: the kernel wants an entry when this frame has left.
+pub const TX_IRQ: u32 = 0x1;
+/// `WT_NIC_RING`: capacity of [`Nic::done_ns`], frames.
+pub const NIC_RING: usize = 1024;
+/// `WT_TX_MAX`: capacity of [`Entry::tx`], frames.
+pub const TX_MAX: usize = 1024;
+/// `WT_EV_CTL`: [`Entry::ctl_head`] holds requests.
+pub const EV_CTL: u32 = 0x1;
+/// `WT_EV_TX_DONE`: a frame with [`TX_IRQ`], or a wanted index, is done.
+pub const EV_TX_DONE: u32 = 0x2;
+/// `WT_EV_LINK`: a carrier changed.
+pub const EV_LINK: u32 = 0x4;
+/// `WT_CTL_SYSCALL`
+pub const CTL_SYSCALL: u32 = 1;
+/// `WT_CTL_SPAWN`
+pub const CTL_SPAWN: u32 = 2;
+/// `WT_PROC_STARTED`: a = pid.
+pub const PROC_STARTED: u32 = 1;
+/// `WT_PROC_FAILED`: a = pid, b = errno.
+pub const PROC_FAILED: u32 = 2;
+/// `WT_PROC_EXITED`: a = pid, b = wait status.
+pub const PROC_EXITED: u32 = 3;
+/// `WT_PROC_FAULT`: a = pid, b = signal.
+pub const PROC_FAULT: u32 = 4;
+/// The header's "none" for times and indices (`~0`).
+pub const NONE: u64 = u64::MAX;
+
+/// `struct wt_frame`; `data` follows at offset 64.
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Frame {
+    pub len: u32,
+    pub cap: u32,
+    pub flags: u32,
+    pub reserved: u32,
+    pub tag: [u64; 6],
+    pub data: [u8; 0],
+}
+
+/// `struct wt_frame_pool`
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct FramePool {
+    pub count: u32,
+    pub reserved: u32,
+    pub slot: [*mut Frame; FRAME_POOL_SLOTS],
+}
+
+/// `struct wt_tx`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Tx {
+    pub frame: *mut Frame,
+    pub nic: u32,
+    pub flags: u32,
+}
+
+/// `struct wt_rx`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Rx {
+    pub frame: *mut Frame,
+    pub nic: u32,
+    pub reserved: u32,
+}
+
+/// `struct wt_nic`
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Nic {
+    pub done_known: u64,
+    pub done_ns: [u64; NIC_RING],
+    pub carrier: u32,
+    pub speed_mbps: u32,
+    pub want_done_index: u64,
+}
+
+/// `struct wt_entry`
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Entry {
+    pub now_ns: u64,
+    pub next_timer_ns: u64,
+    pub events: u32,
+    pub rx_count: u32,
+    pub rx: *mut Rx,
+    pub pool: *mut FramePool,
+    pub thread: *mut Thread,
+    pub ctl_head: *mut Ctl,
+    pub syscalls: u64,
+    pub tx_count: u32,
+    pub ctl_done: u32,
+    pub tx: [Tx; TX_MAX],
+}
+
+/// `struct wt_ctl`
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Ctl {
+    pub next: *mut Ctl,
+    pub kind: u32,
+    pub done: u32,
+    pub result: i64,
+    pub nr: u64,
+    pub arg: [u64; 6],
+    pub spawn: *const Spawn,
+}
+
+/// `struct wt_spawn`
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Spawn {
+    pub key: u64,
+    pub path: *const c_char,
+    pub argv: *const *const c_char,
+    pub envp: *const *const c_char,
+    pub cwd: *const c_char,
+    pub file: [u64; 3],
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// `struct wt_regs`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Regs {
+    pub r15: u64,
+    pub r14: u64,
+    pub r13: u64,
+    pub r12: u64,
+    pub rbp: u64,
+    pub rbx: u64,
+    pub r11: u64,
+    pub r10: u64,
+    pub r9: u64,
+    pub r8: u64,
+    pub rax: u64,
+    pub rcx: u64,
+    pub rdx: u64,
+    pub rsi: u64,
+    pub rdi: u64,
+    pub rip: u64,
+    pub rflags: u64,
+    pub rsp: u64,
+}
+
+/// `struct wt_thread`
+#[repr(C)]
+#[derive(Clone, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Thread {
+    pub entry: u64,
+    pub fault_entry: u64,
+    pub fault_stack: u64,
+    pub slow_entry: u64,
+    pub fault: Regs,
+    pub fault_signo: u32,
+    pub fault_code: i32,
+    pub fault_addr: u64,
+    pub fault_trapno: u32,
+    pub fault_err: u32,
+    pub kernel_text: [u64; 2],
+    pub uaccess: [u64; 2],
+    pub uaccess_fixup: u64,
+    pub in_user: u64,
+    pub now_ns: u64,
+    pub host_fs: u64,
+    pub low_as: u64,
+    pub pid: u64,
+    pub reserved: [u64; 8],
+}
+
+/// `struct wt_fs_attr`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct FsAttr {
+    pub id: u64,
+    pub size: u64,
+    pub mtime_ns: u64,
+    pub ino: u64,
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub rdev_major: u32,
+    pub rdev_minor: u32,
+    pub nlink: u32,
+}
+
+/// `struct wt_fs_dirent`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct FsDirent {
+    pub ino: u64,
+    pub mode: u32,
+    pub name_len: u32,
+    pub name: [u8; 256],
+}
+
+impl Default for FsDirent {
+    fn default() -> Self {
+        Self {
+            ino: 0,
+            mode: 0,
+            name_len: 0,
+            name: [0; 256],
+        }
+    }
+}
+
+/// `struct wt_exec`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Exec {
+    pub file: u64,
+    pub interp: u64,
+    pub stack_size: u64,
+    pub entry: u64,
+    pub stack_top: u64,
+    pub stack_base: u64,
+    pub at_entry: u64,
+    pub at_phdr: u64,
+    pub at_phnum: u64,
+    pub at_base: u64,
+    pub code: [u64; 2],
+    pub data: [u64; 2],
+    pub brk: u64,
+    pub low: u32,
+    pub reserved: u32,
+}
+
+/// The `host` argument of every call out.
+pub type HostPtr = *mut c_void;
+
+/// `struct wt_host_ops`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct HostOps {
+    pub version: u32,
+    pub size: u32,
+    pub console: unsafe extern "C" fn(HostPtr, *const c_char, u64),
+    pub panic: unsafe extern "C" fn(HostPtr, *const c_char, u64),
+    pub frame_alloc: unsafe extern "C" fn(HostPtr, u32) -> *mut Frame,
+    pub tx_flush: unsafe extern "C" fn(HostPtr),
+    pub as_create: unsafe extern "C" fn(HostPtr) -> i64,
+    pub as_fork: unsafe extern "C" fn(HostPtr, u64) -> i64,
+    pub as_destroy: unsafe extern "C" fn(HostPtr, u64),
+    pub as_activate: unsafe extern "C" fn(HostPtr, u64),
+    pub exec_map: unsafe extern "C" fn(HostPtr, u64, *mut Exec) -> i64,
+    pub mem_call: unsafe extern "C" fn(HostPtr, u64, u32, *const u64, u64) -> i64,
+    pub fs_lookup: unsafe extern "C" fn(HostPtr, u64, *const c_char, u32, *mut FsAttr) -> i64,
+    pub fs_readdir: unsafe extern "C" fn(HostPtr, u64, u64, *mut FsDirent) -> i64,
+    pub fs_readlink: unsafe extern "C" fn(HostPtr, u64, *mut c_char, u32) -> i64,
+    pub fs_open: unsafe extern "C" fn(HostPtr, u64) -> i64,
+    pub fs_create: unsafe extern "C" fn(HostPtr, u64, u64) -> i64,
+    pub fs_read: unsafe extern "C" fn(HostPtr, u64, *mut c_void, u64, u64) -> i64,
+    pub fs_write: unsafe extern "C" fn(HostPtr, u64, *const c_void, u64, u64) -> i64,
+    pub fs_truncate: unsafe extern "C" fn(HostPtr, u64, u64) -> i64,
+    pub fs_size: unsafe extern "C" fn(HostPtr, u64) -> i64,
+    pub fs_release: unsafe extern "C" fn(HostPtr, u64),
+    pub proc_event: unsafe extern "C" fn(HostPtr, u32, u64, u64, u64),
+    pub unsupported: unsafe extern "C" fn(HostPtr, u32, u64, *const c_char),
+}
+
+/// `struct wt_nic_conf`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct NicConf {
+    pub name: [c_char; 16],
+    pub mac: [u8; 6],
+    pub reserved: [u8; 2],
+    pub mtu: u32,
+    pub ring: u32,
+    pub shared: *mut Nic,
+}
+
+/// `struct wt_boot`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Boot {
+    pub version: u32,
+    pub size: u32,
+    pub ops: *const HostOps,
+    pub host: HostPtr,
+    pub entry: *mut Entry,
+    pub ram: *mut c_void,
+    pub ram_size: u64,
+    pub seed: [u8; 32],
+    pub epoch_s: u64,
+    pub cmdline: *const c_char,
+    pub xsave_mask: u64,
+    pub xsave_size: u64,
+    pub quantum_calls: u32,
+    pub quantum_ns: u32,
+    pub nic_count: u32,
+    pub reserved: u32,
+    pub nics: *const NicConf,
+}
+
+/// `struct wt_kernel`, the one export of an image.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Kernel {
+    pub version: u32,
+    pub size: u32,
+    pub boot: unsafe extern "C" fn(*const Boot) -> i64,
+    pub enter: unsafe extern "C" fn(*mut Entry),
+    pub release: *const c_char,
+    pub banner: *const c_char,
+    pub current_comm: unsafe extern "C" fn() -> *const c_char,
+}
+
+// The header's own assertions, repeated for this side.
+const _: () = {
+    assert!(size_of::<Frame>() == 64 && offset_of!(Frame, data) == 64);
+    assert!(size_of::<FramePool>() == 8 + 8 * 1024);
+    assert!(size_of::<Tx>() == 16);
+    assert!(size_of::<Rx>() == 16);
+    assert!(size_of::<Nic>() == 8 + 8 * 1024 + 16);
+    assert!(offset_of!(Entry, rx) == 24);
+    assert!(offset_of!(Entry, tx) == 72);
+    assert!(size_of::<Entry>() == 72 + 16 * TX_MAX);
+    assert!(size_of::<Ctl>() == 88);
+    assert!(size_of::<Spawn>() == 72);
+    assert!(size_of::<Regs>() == 144);
+    assert!(offset_of!(Thread, fault) == 32);
+    assert!(offset_of!(Thread, kernel_text) == 200);
+    assert!(offset_of!(Thread, in_user) == 240);
+    assert!(size_of::<Thread>() == 344);
+    assert!(size_of::<FsAttr>() == 56);
+    assert!(size_of::<FsDirent>() == 272);
+    assert!(size_of::<Exec>() == 128);
+    assert!(size_of::<HostOps>() == 8 + 22 * 8);
+    assert!(size_of::<NicConf>() == 40);
+    assert!(size_of::<Boot>() == 136);
+    assert!(size_of::<Kernel>() == 48);
+};
