@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider
 # One folder for all build products, whatever the user's settings: the paths above depend on it.
 CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 SHELL_SCRIPTS := .ci/run scripts/python-tools scripts/setup-system
-PYTHON_SCRIPTS := kernel/build bench/run $(wildcard scripts/*.py) $(wildcard tests/e2e/*.py)
+PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py) $(wildcard scripts/*.py) $(wildcard tests/e2e/*.py)
 KERNEL_C := $(shell git ls-files 'kernel/arch/*.c')
 
 .PHONY: help demo build kernel test test-full bench lint format setup-%
@@ -44,13 +44,13 @@ test: setup-run setup-test kernel build
 	@echo 'Not run here: the tests marked "full" (several kernel builds); make test-full runs them.'
 	$(PYTEST) -m 'not full'
 
-test-full: setup-run setup-test kernel build
+test-full: setup-run setup-test setup-full kernel build
 	$(CARGO) test --locked --workspace
 	$(CARGO) build --locked --target $(TARGET) --package windtunnel
 	$(PYTEST)
 
 bench: setup-run kernel build
-	$(PYTHON) bench/run --engine $(ENGINE) $(BENCH_ARGS)
+	$(PYTHON) bench/run.py --engine $(ENGINE) $(BENCH_ARGS)
 
 lint: setup-build setup-lint
 	$(CARGO) fmt --all --check

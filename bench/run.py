@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Prints the performance table: what was measured here and now, beside what must hold, the aim, and ns-3.
+
+Costs are CPU seconds (user + system) of whole processes, medians of --repeat runs. Where ns-3 (libns3-dev) is
+installed, its run of the same work alternates with ours. Times inside a node are virtual and say nothing about cost,
+so all of it is measured from outside, as a difference of two runs where something fixed has to be taken off.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import scenarios
+from simulate import RunError, Simulation, private_dirty_bytes, run_command, simulate
+
+HERE = Path(__file__).resolve().parent
+NS3_LIBRARIES = ["applications", "internet", "point-to-point", "traffic-control", "bridge", "network", "stats", "core"]
+GETPPID_CALLS = 20_000_000
+IDLE_NODES = 50
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `must` and `aim` are bounds: from above if `low_is_good`."""
+
+    what: str
+    measured: float
+    unit: str
+    must: float | None
+    aim: float | None
+    low_is_good: bool
+    note: str = ""
+
+    def verdict(self) -> str:
+        def holds(bound: float) -> bool:
+            return self.measured <= bound if self.low_is_good else self.measured >= bound
+
+        if self.must is None:
+            return ""
+        if not holds(self.must):
+            return "MISSED"
+        return "aim" if self.aim is not None and holds(self.aim) else "must"
+
+
+class Bench:
+    """Where and how often to measure."""
+
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self.engine: Path = Path(args.engine).absolute()
+        self.repeat: int = args.repeat
+        self.seconds: float = args.seconds
+        self.chains: list[int] = [int(text) for text in args.chains.split(",")]
+        self.folder = folder
+        self.ns3 = None if args.no_peer else self.build_ns3()
+
+    def build_ns3(self) -> Path | None:
+        """Compiles the peer, where its library is."""
+        if not Path("/usr/include/ns3/core-module.h").exists():
+            say("ns-3 is not installed (scripts/setup-system bench): no peer figures")
+            return None
+        say("compiling the ns-3 peer")
+        program = self.folder / "ns3chain"
+        source = HERE / "ns3chain.cc"
+        libraries = [f"-lns3-{name}" for name in NS3_LIBRARIES]
+        run_command(["g++", "-O3", "-std=c++17", "-o", program, source, *libraries])
+        return program
+
+    def build_getppid(self) -> Path:
+        program = self.folder / "getppid"
+        if not program.exists():
+            run_command(["cc", "-O2", "-o", program, HERE / "getppid.c"])
+        return program
+
+    def run(self, scenario: scenarios.Mapping, *options: str, watch: Callable[[int], None] | None = None) -> Simulation:
+        out = self.folder / "run"
+        shutil.rmtree(out, ignore_errors=True)
+        return simulate(self.engine, scenario, out, options, watch)
+
+    def median_cpu_s(self, scenario: scenarios.Mapping) -> float:
+        return statistics.median(self.run(scenario).cpu_s for _ in range(self.repeat))
+
+
+def say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def getppid_node(program: Path, calls: int, start: str) -> scenarios.Mapping:
+    return {
+        "files": {"/opt/getppid": {"source": str(program), "mode": "755"}},
+        "processes": [{"exec": f"/opt/getppid {calls}", "start": start}],
+    }
+
+
+def measure_getppid(bench: Bench) -> Iterator[Row]:
+    """CPU of a run with many calls, less that of one with none."""
+    program = bench.build_getppid()
+
+    def cpu_s(calls: int) -> float:
+        node = getppid_node(program, calls, "0s")
+        return bench.median_cpu_s(scenarios.scenario({"n1": node}, [], stop="1000s"))
+
+    each_ns = (cpu_s(GETPPID_CALLS) - cpu_s(0)) / GETPPID_CALLS * 1e9
+    yield Row("getppid from an unmodified program", each_ns, "ns", 80, 40, True)
+
+
+def idle_chain(count: int, stop: str) -> scenarios.Mapping:
+    return scenarios.chain(count, {"rate": "1Gbit", "delay": "1ms"}, stop=stop)
+
+
+def measure_boot(bench: Bench) -> Iterator[Row]:
+    """CPU of a chain in which every node runs `true` once, less that of one such node."""
+
+    def cpu_s(count: int) -> float:
+        return bench.median_cpu_s(scenarios.with_each_node(idle_chain(count, "100ms"), {"exec": "true"}))
+
+    each_ms = (cpu_s(IDLE_NODES + 1) - cpu_s(1)) / IDLE_NODES * 1e3
+    yield Row("boot of a node to its first program (and that program, true)", each_ms, "ms", 12, 6, True)
+
+
+def measure_memory(bench: Bench) -> Iterator[Row]:
+    """Private_Dirty while one node is kept busy and all others idle, less that of the busy node alone."""
+    program = bench.build_getppid()
+
+    def private_bytes(count: int) -> int:
+        scenario = idle_chain(count, "1000s")
+        scenario["nodes"]["n1"] |= getppid_node(program, 3 * GETPPID_CALLS, "5s")
+        peak = 0
+
+        def sample(pid: int) -> None:
+            nonlocal peak
+            while (now := private_dirty_bytes(pid)) > 0 or Path(f"/proc/{pid}/smaps_rollup").exists():
+                peak = max(peak, now)
+                time.sleep(0.05)
+                if not running(pid):
+                    return
+
+        bench.run(scenario, watch=sample)
+        return peak
+
+    each_mib = (private_bytes(IDLE_NODES + 1) - private_bytes(1)) / IDLE_NODES / MIB
+    yield Row("private memory of an idle node (Private_Dirty)", each_mib, "MiB", 4, 2.5, True)
+
+
+def running(pid: int) -> bool:
+    """Whether the process is there and not a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def chain_hops(bench: Bench, count: int, *options: str) -> tuple[float, float]:
+    """Packet-hops and CPU seconds of one run of the UDP chain; every packet must have arrived."""
+    run = bench.run(scenarios.udp_chain(count, bench.seconds), *options)
+    end = run.iperf("n1")
+    sent, lost = end["sum_sent"]["packets"], end["sum_received"]["lost_packets"]
+    if sent == 0 or lost != 0:
+        raise RunError(f"chain of {count}: {lost} of {sent} packets lost")
+    return sent * (count - 1), run.cpu_s
+
+
+def ns3_hops(bench: Bench, count: int) -> tuple[float, float]:
+    assert bench.ns3
+    cost = run_command([bench.ns3, f"--nodes={count}", f"--seconds={bench.seconds:g}"])
+    fields = dict(line.split() for line in cost.stdout.splitlines())
+    return int(fields["received_packets"]) * (count - 1), cost.cpu_s
+
+
+def rate(measured: list[tuple[float, float]]) -> float:
+    return statistics.median(amount / cpu_s for amount, cpu_s in measured)
+
+
+def measure_chain(bench: Bench) -> Iterator[Row]:
+    """Packet-hops per CPU second, ours and ns-3's in turn, and how the cost of one grows with the chain."""
+    ours: dict[int, float] = {}
+    for count in bench.chains:
+        mine, peers = [], []
+        for _ in range(bench.repeat):
+            mine.append(chain_hops(bench, count))
+            if bench.ns3:
+                peers.append(ns3_hops(bench, count))
+        ours[count] = rate(mine)
+        note = f"{ours[count] / 1e3:.0f} k packet-hops per CPU-s"
+        if peers:
+            note += f"; ns-3 {rate(peers) / 1e3:.0f} k"
+            yield Row(f"UDP chain, N = {count}, against ns-3", ours[count] / rate(peers), "x", 2.5, 6, False, note)
+        else:
+            yield Row(f"UDP chain, N = {count}", ours[count] / 1e3, "k/CPU-s", None, None, False, "no peer here")
+    low, high = min(ours), max(ours)
+    if low != high:
+        what = f"cost of a packet-hop, N = {high} against N = {low}"
+        yield Row(what, ours[low] / ours[high], "x", 1.6, 1.0, True)
+
+
+def measure_digest(bench: Bench) -> Iterator[Row]:
+    """The chain with and without the digest, in turn."""
+    count = bench.chains[len(bench.chains) // 2]
+    plain, without = [], []
+    for _ in range(max(3, bench.repeat)):
+        plain.append(chain_hops(bench, count)[1])
+        without.append(chain_hops(bench, count, "--no-digest")[1])
+    share = (1 - statistics.median(without) / statistics.median(plain)) * 100
+    yield Row(f"digest, share of the chain's CPU, N = {count}", share, "%", 8, 3, True)
+
+
+def measure_tcp(bench: Bench) -> Iterator[Row]:
+    """Simulated seconds per CPU second of a bulk transfer at line rate."""
+    mine, peers = [], []
+    goodput_mbps = 0.0
+    for _ in range(bench.repeat):
+        run = bench.run(scenarios.tcp_pair(bench.seconds))
+        goodput_mbps = run.iperf("h1")["sum_received"]["bits_per_second"] / 1e6
+        mine.append((bench.seconds, run.cpu_s))
+        if bench.ns3:
+            cost = run_command([bench.ns3, "--mode=tcp", f"--seconds={bench.seconds:g}"])
+            peers.append((bench.seconds, cost.cpu_s))
+    note = f"{goodput_mbps:.1f} Mb/s"
+    if peers:
+        note += f"; ns-3 {rate(peers):.2f}"
+    yield Row("iperf3 TCP at 1 Gb/s, simulated s per CPU-s", rate(mine), "", 3, 8, False, note)
+
+
+MEASUREMENTS = {
+    "getppid": measure_getppid,
+    "boot": measure_boot,
+    "memory": measure_memory,
+    "chain": measure_chain,
+    "tcp": measure_tcp,
+    "digest": measure_digest,
+}
+
+
+def table(rows: list[Row]) -> str:
+    def number(value: float | None, row: Row) -> str:
+        if value is None:
+            return ""
+        return f"{'<=' if row.low_is_good else '>='} {value:g}"
+
+    lines = ["| what | measured | must | aim | reached | note |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        measured = f"{row.measured:.3g} {row.unit}".rstrip()
+        bounds = f"{number(row.must, row)} | {number(row.aim, row)}"
+        lines.append(f"| {row.what} | {measured} | {bounds} | {row.verdict()} | {row.note} |")
+    return "\n".join(lines)
+
+
+def host() -> str:
+    model = "unknown CPU"
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return f"{model}, {len(os.sched_getaffinity(0))} CPUs, Linux {platform.release()}"
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--engine", default="target/release/windtunnel", help="the program to measure")
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each, of which the median counts")
+    parser.add_argument("--seconds", type=float, default=5, help="simulated seconds of traffic")
+    parser.add_argument("--chains", default="8,16,32,64", help="lengths of the UDP chain")
+    parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="only this measurement")
+    parser.add_argument("--no-peer", action="store_true", help="leave ns-3 out")
+    parser.add_argument("--json", metavar="FILE", help="write the rows there, too")
+    return parser.parse_args()
+
+
+def main() -> int:
+    args = parse_args()
+    rows: list[Row] = []
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="windtunnel-bench-") as folder:
+        bench = Bench(args, Path(folder))
+        for name in args.only or MEASUREMENTS:
+            say(f"measuring: {name}")
+            try:
+                for row in MEASUREMENTS[name](bench):
+                    say(f"{row.what}: {row.measured:.3g} {row.unit}")
+                    rows.append(row)
+            except RunError as err:
+                say(f"{name} failed: {err}")
+                failed = True
+    print(f"{host()}; medians of {args.repeat}, {args.seconds:g} s of traffic\n\n{table(rows)}")
+    if args.json:
+        Path(args.json).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
