@@ -20,7 +20,7 @@ def show(out: Path) -> None:
 def main(engine: str, scenarios: list[str]) -> int:
     for scenario in scenarios:
         out = Path("out") / Path(scenario).stem
-        command = [engine, "run", scenario, "--out", str(out)]
+        command = [engine, "run", scenario, "--out", str(out), "--force"]
         print(f"\n=== {shlex.join(command)}", flush=True)
         code = subprocess.run(command, check=False).returncode
         if code != 0:

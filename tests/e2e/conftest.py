@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What the end-to-end tests share: they run the built program on scenarios and look at what it leaves."""
+
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from scenarios import Mapping
+from simulate import Simulation, simulate
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SERIES = "6.12"
+
+
+@dataclass(frozen=True)
+class Program:
+    """How a run ended that was allowed to fail."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="session")
+def engine() -> Path:
+    """The release build."""
+    path = ROOT / "target/release/windtunnel"
+    assert path.exists(), "make build comes first"
+    return path
+
+
+@pytest.fixture(scope="session")
+def debug_engine() -> Path:
+    path = ROOT / "target/x86_64-unknown-linux-gnu/debug/windtunnel"
+    assert path.exists(), "make test builds it first"
+    return path
+
+
+@pytest.fixture(scope="session")
+def kernel() -> Path:
+    """The shared object that runs use: the cached build of this tree's kernel."""
+    built = subprocess.run([ROOT / "kernel/build", SERIES], check=True, stdout=subprocess.PIPE, text=True)
+    return Path(built.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def run(engine: Path, tmp_path: Path) -> Callable[..., Simulation]:
+    """Runs a scenario that has to succeed, each time in a folder of its own."""
+    count = 0
+
+    def runner(scenario: Mapping, options: Sequence[str] = ()) -> Simulation:
+        nonlocal count
+        count += 1
+        return simulate(engine, scenario, tmp_path / f"run{count}", options)
+
+    return runner
+
+
+@pytest.fixture
+def attempt(engine: Path) -> Callable[..., Program]:
+    """Runs the program with arguments; it may fail."""
+
+    def runner(*arguments: str | Path, prefix: Sequence[str | Path] = (), **env: str) -> Program:
+        done = subprocess.run(
+            [*prefix, engine, *arguments],
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        return Program(done.returncode, done.stdout, done.stderr)
+
+    return runner
