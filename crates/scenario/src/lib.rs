@@ -5,11 +5,18 @@
 
 #![forbid(unsafe_code)]
 
+mod document;
+mod error;
 mod expect;
 mod model;
+mod resolve;
+mod schema;
+mod text;
 
+pub use error::{Diagnostic, ScenarioError};
 pub use expect::{End, Expect, Outcome, StdoutCheck};
 pub use ipnet::IpNet;
 pub use model::{
     Action, Event, FileContent, FileSpec, Interface, LinkSpec, Node, NodeKind, Process, Route, Run, Scenario, User,
 };
+pub use schema::json_schema;

@@ -1,0 +1,293 @@
+//! A scenario file as it is written: the shape of the YAML, without any judgement. Doc comments become descriptions in
+//! the JSON Schema.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::schema::{
+    DurationText, EndpointText, EpochText, MacText, ProbabilityText, QueueText, RateText, Scalar, SizeText,
+};
+use crate::text::{Entries, Flexible, Text, Words};
+
+/// A Windtunnel scenario, version 1.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "Windtunnel scenario", rename = "Scenario")]
+pub(crate) struct Document {
+    /// Version of this format: 1.
+    #[schemars(with = "u32", range(min = 1, max = 1))]
+    pub version: Text,
+    /// Name of the scenario; by default the file's.
+    pub name: Option<Text>,
+    /// The run as a whole.
+    pub run: RunDoc,
+    /// Values for all nodes and links that do not give their own.
+    pub defaults: Option<DefaultsDoc>,
+    /// Nodes by name.
+    pub nodes: Entries<NodeDoc>,
+    /// Cables between interfaces.
+    #[serde(default)]
+    pub links: Vec<LinkDoc>,
+    /// What changes, or is run, at a given time.
+    #[serde(default)]
+    pub events: Vec<EventDoc>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Run")]
+pub(crate) struct RunDoc {
+    /// `virtual` (default): time is the simulation's own.
+    pub mode: Option<Text>,
+    /// Virtual time at which the run ends.
+    #[schemars(with = "DurationText")]
+    pub stop: Text,
+    /// Seed of everything random; 1 by default.
+    #[schemars(with = "Option<u64>")]
+    pub seed: Option<Text>,
+    /// What clocks show at the start; 2026-01-01 by default.
+    #[schemars(with = "Option<EpochText>")]
+    pub epoch: Option<Text>,
+    /// `none` (default) or `all`: which interfaces are captured unless they say so themselves.
+    pub capture: Option<Text>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Defaults")]
+pub(crate) struct DefaultsDoc {
+    /// For all nodes.
+    pub node: Option<NodeDefaultsDoc>,
+    /// For both directions of all links.
+    pub link: Option<LinkValuesDoc>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "NodeDefaults")]
+pub(crate) struct NodeDefaultsDoc {
+    /// Kernel series.
+    #[schemars(with = "Option<Scalar>")]
+    pub kernel: Option<Text>,
+    /// RAM of the kernel.
+    #[schemars(with = "Option<SizeText>")]
+    pub memory: Option<Text>,
+    /// MTU of all interfaces, in bytes.
+    #[schemars(with = "Option<u32>")]
+    pub mtu: Option<Text>,
+    /// Kernel parameters by name.
+    #[serde(default)]
+    #[schemars(with = "Entries<Scalar>")]
+    pub sysctls: Entries<Text>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Node")]
+pub(crate) struct NodeDoc {
+    /// `host` (default) or `router`, which forwards IPv4 and IPv6.
+    pub kind: Option<Text>,
+    /// Where a picture shows it: x and y.
+    pub position: Option<[f64; 2]>,
+    /// Kernel series, 6.12 by default.
+    #[schemars(with = "Option<Scalar>")]
+    pub kernel: Option<Text>,
+    /// RAM of the kernel, 64MiB by default.
+    #[schemars(with = "Option<SizeText>")]
+    pub memory: Option<Text>,
+    /// Addresses with prefix length, by interface: one or a list.
+    #[serde(default)]
+    pub addresses: Entries<Words>,
+    /// More about interfaces, by name.
+    #[serde(default)]
+    pub interfaces: Entries<InterfaceDoc>,
+    /// Static routes, each as in `default via 10.0.0.1` or spelled out.
+    #[serde(default)]
+    pub routes: Vec<Flexible<RouteDoc>>,
+    /// Kernel parameters by name, for instance `net.ipv4.ip_forward: 1`.
+    #[serde(default)]
+    #[schemars(with = "Entries<Scalar>")]
+    pub sysctls: Entries<Text>,
+    /// Files by absolute path.
+    #[serde(default)]
+    pub files: Entries<FileDoc>,
+    /// Commands to run one after the other before any process; not by a shell.
+    #[serde(default)]
+    pub setup: Vec<Words>,
+    /// Programs to run.
+    #[serde(default)]
+    pub processes: Vec<ProcessDoc>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Interface")]
+pub(crate) struct InterfaceDoc {
+    /// Ethernet address; by default made from the positions of node and interface.
+    #[schemars(with = "Option<MacText>")]
+    pub mac: Option<Text>,
+    /// Bytes of payload of a frame; 1500 by default.
+    #[schemars(with = "Option<u32>")]
+    pub mtu: Option<Text>,
+    /// Whether frames are written to a pcap file.
+    pub capture: Option<bool>,
+    /// Addresses with prefix length: one or a list.
+    pub addresses: Option<Words>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Route")]
+pub(crate) struct RouteDoc {
+    /// A network as in 10.0.0.0/8, an address, or `default`.
+    pub to: Text,
+    /// Address of the next hop.
+    pub via: Option<Text>,
+    /// Interface.
+    pub dev: Option<Text>,
+    /// Lower wins.
+    #[schemars(with = "Option<u32>")]
+    pub metric: Option<Text>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "File")]
+pub(crate) struct FileDoc {
+    /// The text of it.
+    pub content: Option<Text>,
+    /// Or the path of a file on the host, from the scenario's folder.
+    pub source: Option<Text>,
+    /// Permission bits in octal, "644" by default.
+    #[schemars(with = "Option<Scalar>")]
+    pub mode: Option<Text>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Process")]
+pub(crate) struct ProcessDoc {
+    /// Program and arguments: a list, or a string split like a shell's words. No shell runs it.
+    pub exec: Words,
+    /// When it starts; 0s by default.
+    #[schemars(with = "Option<DurationText>")]
+    pub start: Option<Text>,
+    /// When it is sent `signal`.
+    #[schemars(with = "Option<DurationText>")]
+    pub stop: Option<Text>,
+    /// Signal sent at `stop`: a name or number, TERM by default.
+    #[schemars(with = "Option<Scalar>")]
+    pub signal: Option<Text>,
+    /// What it reads on standard input.
+    pub stdin: Option<Text>,
+    /// Environment, besides PATH, HOME and LANG.
+    #[serde(default)]
+    #[schemars(with = "Entries<Scalar>")]
+    pub env: Entries<Text>,
+    /// Working directory, `/` by default.
+    pub cwd: Option<Text>,
+    /// `root` (default), `nobody`, a user id, or user and group id as in 1000:1000.
+    #[schemars(with = "Option<Scalar>")]
+    pub user: Option<Text>,
+    /// `success` (default), `running`, `any`, an exit code, or spelled out.
+    pub expect: Option<Flexible<ExpectDoc>>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Expect")]
+pub(crate) struct ExpectDoc {
+    /// `success` (default), `running` or `any`.
+    pub end: Option<Text>,
+    /// Or the exit code.
+    #[schemars(with = "Option<u32>")]
+    pub exit: Option<Text>,
+    /// Or the signal that ends it.
+    #[schemars(with = "Option<Scalar>")]
+    pub signal: Option<Text>,
+    /// What must be on standard output.
+    pub stdout: Option<StdoutDoc>,
+}
+
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Stdout")]
+pub(crate) struct StdoutDoc {
+    /// Text that must be in it; all of a list.
+    pub contains: Option<Words>,
+    /// Regular expression that must match somewhere; all of a list.
+    pub matches: Option<Words>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Link")]
+pub(crate) struct LinkDoc {
+    /// The two ends.
+    #[schemars(with = "[EndpointText; 2]")]
+    pub endpoints: Words,
+    /// Values of both directions.
+    pub both: Option<LinkValuesDoc>,
+    /// Values of the direction from the first end to the second.
+    pub a_to_b: Option<LinkValuesDoc>,
+    /// Values of the direction from the second end to the first.
+    pub b_to_a: Option<LinkValuesDoc>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "LinkValues")]
+pub(crate) struct LinkValuesDoc {
+    /// Bits per second on the wire. Every direction needs one.
+    #[schemars(with = "Option<RateText>")]
+    pub rate: Option<Text>,
+    /// Propagation delay. Every direction needs one.
+    #[schemars(with = "Option<DurationText>")]
+    pub delay: Option<Text>,
+    /// Delays are uniform from delay - jitter to delay + jitter; 0s by default.
+    #[schemars(with = "Option<DurationText>")]
+    pub jitter: Option<Text>,
+    /// Whether jitter may reorder frames; false by default.
+    pub reorder: Option<bool>,
+    /// Chance that a frame is lost; 0% by default.
+    #[schemars(with = "Option<ProbabilityText>")]
+    pub loss: Option<Text>,
+    /// Chance that a frame arrives twice; 0% by default.
+    #[schemars(with = "Option<ProbabilityText>")]
+    pub duplicate: Option<Text>,
+    /// Chance that a frame arrives with one bit flipped; 0% by default.
+    #[schemars(with = "Option<ProbabilityText>")]
+    pub corrupt: Option<Text>,
+    /// Where frames wait; `nic` by default.
+    #[schemars(with = "Option<QueueText>")]
+    pub queue: Option<Text>,
+    /// Whether there is a carrier; true by default.
+    pub up: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Event")]
+pub(crate) struct EventDoc {
+    /// When.
+    #[schemars(with = "DurationText")]
+    pub at: Text,
+    /// The link to change, by its two nodes or two ends.
+    pub link: Option<Words>,
+    /// New values of both directions; what is not named stays.
+    pub set: Option<LinkValuesDoc>,
+    /// New values of the direction from the first end named in `link` to the second.
+    pub a_to_b: Option<LinkValuesDoc>,
+    /// New values of the direction from the second end named in `link` to the first.
+    pub b_to_a: Option<LinkValuesDoc>,
+    /// `true`: the link gets its carrier back.
+    pub up: Option<bool>,
+    /// `true`: the link loses its carrier, and all that is on the way.
+    pub down: Option<bool>,
+    /// The node to run `exec` on.
+    pub node: Option<Text>,
+    /// A program to run, as of a process.
+    pub exec: Option<Words>,
+    /// What is expected of that program.
+    pub expect: Option<Flexible<ExpectDoc>>,
+}

@@ -1,0 +1,341 @@
+//! Links, their ends, and what happens to them while the run goes on.
+
+use windtunnel_base::{IfaceId, NodeId, SimTime};
+use windtunnel_links::{LinkChange, LinkParams};
+
+use super::{leaf, process};
+use crate::document::{Document, EventDoc, LinkDoc, LinkValuesDoc};
+use crate::error::{Mark, Problem};
+use crate::model::{Action, Event, LinkSpec, Node, Run};
+use crate::text::{Text, Words};
+
+/// Longest name of an interface in bytes (Linux: IFNAMSIZ less the final NUL).
+const INTERFACE_NAME_MAX: usize = 15;
+
+/// The interfaces that links imply.
+pub(super) struct Ends {
+    /// Node names in the order of the file.
+    names: Vec<String>,
+    /// Interface names by node, in natural order.
+    pub by_node: Vec<Vec<String>>,
+}
+
+impl Ends {
+    fn find(&self, node: usize, interface: &str) -> Option<IfaceId> {
+        let index = self.by_node[node].iter().position(|name| name == interface)?;
+        Some(IfaceId {
+            node: NodeId(node as u32),
+            index: index as u32,
+        })
+    }
+
+    fn node(&self, name: &str, at: Mark) -> Result<usize, Problem> {
+        self.names.iter().position(|known| known == name).ok_or_else(|| {
+            Problem::new(at, format!("there is no node `{name}`")).known(name, self.names.iter().map(String::as_str))
+        })
+    }
+}
+
+/// The two texts of a link's ends.
+fn pair(words: &Words) -> Result<[Text; 2], Problem> {
+    let items: Result<[Text; 2], _> = words.items().try_into();
+    items.map_err(|items| {
+        Problem::new(words.at, format!("a link has two ends, not {}", items.len()))
+            .allowed("a list of two, as in [a, b]")
+    })
+}
+
+/// Node and interface of `h1:eth0`.
+fn split(text: &Text) -> Result<(&str, &str), Problem> {
+    let (node, interface) = text.value.split_once(':').ok_or_else(|| {
+        Problem::new(text.at, format!("`{}` is not an end of a link", text.value))
+            .allowed("node and interface, as in h1:eth0")
+            .hint(format!("write `{}:eth0`", text.value))
+    })?;
+    let usable = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | ':' | '%');
+    if interface.is_empty()
+        || interface.len() > INTERFACE_NAME_MAX
+        || !interface.chars().all(usable)
+        || interface == "lo"
+    {
+        return Err(
+            Problem::new(text.at, format!("`{interface}` cannot be the name of an interface"))
+                .allowed("1 to 15 characters, neither space, `/`, `:` nor `%`, and not `lo`"),
+        );
+    }
+    Ok((node, interface))
+}
+
+/// Finds all interfaces, and that each is on one link only.
+pub(super) fn ends(document: &Document) -> Result<Ends, Problem> {
+    let names: Vec<String> = document.nodes.0.iter().map(|(name, _)| name.value.clone()).collect();
+    let mut ends = Ends {
+        by_node: vec![Vec::new(); names.len()],
+        names,
+    };
+    for link in &document.links {
+        for end in pair(&link.endpoints)? {
+            let (node, interface) = split(&end)?;
+            let node = ends.node(node, end.at)?;
+            if ends.find(node, interface).is_some() {
+                return Err(
+                    Problem::new(end.at, format!("interface `{}` is on two links", end.value))
+                        .hint("an interface is one end of one link; give this one another name"),
+                );
+            }
+            ends.by_node[node].push(interface.to_owned());
+        }
+    }
+    for interfaces in &mut ends.by_node {
+        interfaces.sort_by_cached_key(|name| natural(name));
+    }
+    Ok(ends)
+}
+
+/// Sorts eth2 before eth10.
+fn natural(name: &str) -> (String, u64, String) {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    (
+        stem.to_owned(),
+        name[stem.len()..].parse().unwrap_or(0),
+        name.to_owned(),
+    )
+}
+
+/// All links with their values.
+pub(super) fn all(docs: &[LinkDoc], defaults: Option<&LinkValuesDoc>, ends: &Ends) -> Result<Vec<LinkSpec>, Problem> {
+    docs.iter().map(|doc| one(doc, defaults, ends)).collect()
+}
+
+fn one(doc: &LinkDoc, defaults: Option<&LinkValuesDoc>, ends: &Ends) -> Result<LinkSpec, Problem> {
+    let [a, b] = pair(&doc.endpoints)?;
+    let find = |end: &Text| -> Result<IfaceId, Problem> {
+        let (node, interface) = split(end)?;
+        Ok(ends
+            .find(ends.node(node, end.at)?, interface)
+            .expect("collected from the same links"))
+    };
+    let direction = |own: &Option<LinkValuesDoc>, from: &Text, to: &Text| -> Result<LinkParams, Problem> {
+        let layers = [defaults, doc.both.as_ref(), own.as_ref()];
+        params(&layers, doc.endpoints.at, &format!("{} to {}", from.value, to.value))
+    };
+    let (a_to_b, b_to_a) = (direction(&doc.a_to_b, &a, &b)?, direction(&doc.b_to_a, &b, &a)?);
+    Ok(LinkSpec {
+        a: find(&a)?,
+        b: find(&b)?,
+        a_to_b,
+        b_to_a,
+    })
+}
+
+/// Later layers win, value by value.
+fn params(layers: &[Option<&LinkValuesDoc>], at: Mark, direction: &str) -> Result<LinkParams, Problem> {
+    let mut merged = LinkChange::default();
+    for layer in layers.iter().flatten() {
+        merged = over(merged, change(layer)?);
+    }
+    let missing = |what: &str, example: &str| {
+        Problem::new(at, format!("the link from {direction} has no {what}")).hint(format!(
+            "give it under `both`, or for all links as in `defaults: {{link: {{{what}: {example}}}}}`"
+        ))
+    };
+    let rate = merged.rate.ok_or_else(|| missing("rate", "1Gbit"))?;
+    let delay = merged.delay.ok_or_else(|| missing("delay", "1ms"))?;
+    let mut params = LinkParams::new(rate, delay);
+    params.apply(&merged);
+    if params.jitter > params.delay {
+        let jitter = layers
+            .iter()
+            .rev()
+            .flatten()
+            .find_map(|layer| layer.jitter.as_ref())
+            .map_or(at, |text| text.at);
+        return Err(too_much_jitter(jitter, &params));
+    }
+    Ok(params)
+}
+
+fn too_much_jitter(at: Mark, params: &LinkParams) -> Problem {
+    Problem::new(
+        at,
+        format!("jitter `{}` is more than the delay of {}", params.jitter, params.delay),
+    )
+    .allowed("delays are uniform from delay - jitter to delay + jitter, and none is negative")
+}
+
+fn over(below: LinkChange, above: LinkChange) -> LinkChange {
+    LinkChange {
+        rate: above.rate.or(below.rate),
+        delay: above.delay.or(below.delay),
+        jitter: above.jitter.or(below.jitter),
+        reorder: above.reorder.or(below.reorder),
+        loss: above.loss.or(below.loss),
+        duplicate: above.duplicate.or(below.duplicate),
+        corrupt: above.corrupt.or(below.corrupt),
+        queue: above.queue.or(below.queue),
+        up: above.up.or(below.up),
+    }
+}
+
+fn change(doc: &LinkValuesDoc) -> Result<LinkChange, Problem> {
+    Ok(LinkChange {
+        rate: leaf::optional(&doc.rate)?,
+        delay: leaf::optional(&doc.delay)?,
+        jitter: leaf::optional(&doc.jitter)?,
+        reorder: doc.reorder,
+        loss: leaf::optional(&doc.loss)?,
+        duplicate: leaf::optional(&doc.duplicate)?,
+        corrupt: leaf::optional(&doc.corrupt)?,
+        queue: leaf::optional(&doc.queue)?,
+        up: doc.up,
+    })
+}
+
+/// All events by time. Those that run a program add it to its node instead.
+pub(super) fn events(
+    docs: &[EventDoc],
+    nodes: &mut [Node],
+    links: &[LinkSpec],
+    run: &Run,
+) -> Result<Vec<Event>, Problem> {
+    let mut events = Vec::new();
+    let end = SimTime::ZERO + run.stop;
+    for doc in docs {
+        let at = leaf::time(&doc.at)?;
+        if at >= end {
+            return Err(Problem::new(
+                doc.at.at,
+                format!(
+                    "the event at {} never comes: the run stops at {}",
+                    doc.at.value, run.stop
+                ),
+            ));
+        }
+        match (&doc.link, &doc.node) {
+            (Some(link), None) => events.push(Event {
+                at,
+                action: set_link(doc, link, nodes, links)?,
+            }),
+            (None, Some(node)) => {
+                let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+                let unknown = || Problem::new(node.at, format!("there is no node `{}`", node.value));
+                let index = names.iter().position(|name| *name == node.value);
+                let index = index.ok_or_else(|| unknown().known(&node.value, names.iter().copied()))?;
+                let process = process::of_event(doc, at)?;
+                nodes[index].processes.push(process);
+            }
+            _ => {
+                return Err(Problem::new(
+                    doc.at.at,
+                    "an event changes a link or runs a program on a node: this does not say which",
+                )
+                .allowed("`link` with `set`, `a_to_b`, `b_to_a`, `up` or `down`; or `node` with `exec`"));
+            }
+        }
+    }
+    events.sort_by_key(|event| event.at);
+    Ok(events)
+}
+
+fn set_link(doc: &EventDoc, link: &Words, nodes: &[Node], links: &[LinkSpec]) -> Result<Action, Problem> {
+    let (index, swapped) = find_link(link, nodes, links)?;
+    let carrier = match (doc.up, doc.down) {
+        (Some(true), None) => Some(true),
+        (None, Some(true)) => Some(false),
+        (None, None) => None,
+        _ => {
+            return Err(
+                Problem::new(doc.at.at, "`up` and `down` exclude each other").allowed("`up: true` or `down: true`")
+            );
+        }
+    };
+    if doc.exec.is_some() || doc.expect.is_some() {
+        return Err(Problem::new(
+            doc.at.at,
+            "`exec` and `expect` belong to an event of a node, not of a link",
+        ));
+    }
+    let layer = |own: &Option<LinkValuesDoc>| -> Result<LinkChange, Problem> {
+        let mut merged = LinkChange {
+            up: carrier,
+            ..LinkChange::default()
+        };
+        for layer in [&doc.set, own].into_iter().flatten() {
+            merged = over(merged, change(layer)?);
+        }
+        Ok(merged)
+    };
+    let (first, second) = (layer(&doc.a_to_b)?, layer(&doc.b_to_a)?);
+    if first == LinkChange::default() && second == LinkChange::default() {
+        return Err(
+            Problem::new(doc.at.at, "the event changes nothing").allowed("`set`, `a_to_b`, `b_to_a`, `up` or `down`")
+        );
+    }
+    let (a_to_b, b_to_a) = if swapped { (second, first) } else { (first, second) };
+    Ok(Action::SetLink {
+        link: index,
+        a_to_b,
+        b_to_a,
+    })
+}
+
+/// The link between two nodes or two ends, and whether they are named in the other order.
+fn find_link(words: &Words, nodes: &[Node], links: &[LinkSpec]) -> Result<(usize, bool), Problem> {
+    let [first, second] = pair(words)?;
+    let name = |id: IfaceId, like: &Text| {
+        let node = &nodes[id.node.index()];
+        let full = format!("{}:{}", node.name, node.interfaces[id.index as usize].name);
+        if like.value.contains(':') {
+            full
+        } else {
+            node.name.clone()
+        }
+    };
+    let joins = |a, b| name(a, &first) == first.value && name(b, &second) == second.value;
+    let mut found = Vec::new();
+    for (index, link) in links.iter().enumerate() {
+        if joins(link.a, link.b) {
+            found.push((index, false));
+        } else if joins(link.b, link.a) {
+            found.push((index, true));
+        }
+    }
+    if let [one] = found[..] {
+        return Ok(one);
+    }
+    if found.len() > 1 {
+        return Err(Problem::new(
+            words.at,
+            format!("{} links join {} and {}", found.len(), first.value, second.value),
+        )
+        .hint("name the interfaces, as in [h1:eth0, h2:eth0]"));
+    }
+    for text in [&first, &second] {
+        let known: Vec<String> = links
+            .iter()
+            .flat_map(|link| [name(link.a, text), name(link.b, text)])
+            .collect();
+        if !known.contains(&text.value) {
+            let mut known: Vec<&str> = known.iter().map(String::as_str).collect();
+            known.sort_unstable();
+            known.dedup();
+            return Err(Problem::new(text.at, format!("no link ends at `{}`", text.value)).known(&text.value, known));
+        }
+    }
+    Err(Problem::new(
+        words.at,
+        format!("no link joins {} and {}", first.value, second.value),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::natural;
+
+    #[test]
+    fn interfaces_sort_by_number() {
+        let mut names = ["eth10", "eth2", "wan", "eth0"];
+        names.sort_by_cached_key(|name| natural(name));
+        assert_eq!(names, ["eth0", "eth2", "eth10", "wan"]);
+    }
+}

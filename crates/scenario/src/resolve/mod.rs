@@ -1,0 +1,107 @@
+//! From a file as written to a scenario with everything checked and filled in.
+
+mod address;
+mod leaf;
+mod link;
+mod node;
+mod process;
+
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+use windtunnel_base::SimTime;
+
+use crate::document::{DefaultsDoc, Document, RunDoc};
+use crate::error::{Problem, ScenarioError};
+use crate::model::{Run, Scenario};
+
+/// Kernel series that can be asked for.
+const KERNELS: &[&str] = &["6.12"];
+
+/// Seed of a run that gives none.
+const DEFAULT_SEED: u64 = 1;
+
+/// 2026-01-01T00:00:00Z.
+const DEFAULT_EPOCH_S: u64 = 1_767_225_600;
+
+impl Scenario {
+    /// Reads a scenario file. `path` names it in errors; relative sources of files count from its folder.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ScenarioError> {
+        read(text)
+            .and_then(|document| resolve(&document, text, path))
+            .map_err(|problem| problem.in_file(path, text))
+    }
+}
+
+fn read(text: &str) -> Result<Document, Problem> {
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(Problem::from)
+}
+
+fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Problem> {
+    if document.version.value != "1" {
+        return Err(Problem::new(
+            document.version.at,
+            format!("version `{}` of the format is unknown", document.version.value),
+        )
+        .allowed("1"));
+    }
+    let (run, capture_all) = run(&document.run)?;
+    let defaults = DefaultsDoc::default();
+    let defaults = document.defaults.as_ref().unwrap_or(&defaults);
+    let ends = link::ends(document)?;
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let settings = node::Settings {
+        defaults: defaults.node.as_ref(),
+        capture_all,
+        folder,
+        ends: &ends,
+    };
+    let mut nodes = node::all(&document.nodes, &settings)?;
+    let links = link::all(&document.links, defaults.link.as_ref(), &ends)?;
+    let events = link::events(&document.events, &mut nodes, &links, &run)?;
+    address::check_clashes(&document.nodes, &nodes)?;
+    process::check_times(document, &nodes, SimTime::ZERO + run.stop)?;
+    let name = match &document.name {
+        Some(name) => name.value.clone(),
+        None => path
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+            .unwrap_or_default(),
+    };
+    let sha256 = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Scenario {
+        name,
+        run,
+        nodes,
+        links,
+        events,
+        sha256,
+    })
+}
+
+/// The run, and whether all interfaces are captured.
+fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
+    if let Some(mode) = &doc.mode {
+        leaf::one_of(mode, "a mode that exists", &["virtual"])?;
+    }
+    let stop = leaf::quantity(&doc.stop)?;
+    let seed = match &doc.seed {
+        Some(seed) => leaf::number(seed, "a seed", 0..=u64::MAX)?,
+        None => DEFAULT_SEED,
+    };
+    let epoch_s = doc
+        .epoch
+        .as_ref()
+        .map(leaf::epoch)
+        .transpose()?
+        .unwrap_or(DEFAULT_EPOCH_S);
+    let capture = match &doc.capture {
+        Some(capture) => leaf::one_of(capture, "a choice of captures", &["none", "all"])? == 1,
+        None => false,
+    };
+    Ok((Run { stop, seed, epoch_s }, capture))
+}
