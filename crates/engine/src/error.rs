@@ -1,6 +1,11 @@
 //! What can end a run early, for the person who started it.
 
+use std::io;
 use std::path::PathBuf;
+
+use windtunnel_base::SimTime;
+use windtunnel_kernel::{Crash, ImageError, KernelError, ThreadError};
+use windtunnel_results::ResultsError;
 
 /// Exit code of the program when a run could not start because of its input or the host.
 pub const EXIT_UNUSABLE: i32 = 2;
@@ -27,4 +32,165 @@ pub enum EngineError {
         /// Bytes possible.
         max_bytes: u64,
     },
+    /// The kernel image cannot be used.
+    #[error("cannot use kernel image {}: {source}", path.display())]
+    Image {
+        /// The image.
+        path: PathBuf,
+        /// Why.
+        source: ImageError,
+    },
+    /// The host lacks something kernels need.
+    #[error("{0}")]
+    Thread(#[from] ThreadError),
+    /// The host lacks something programs need.
+    #[error("cannot run programs on this host: {0}")]
+    Programs(String),
+    /// A node's kernel does not come up.
+    #[error("node {node} does not boot: {source}")]
+    Boot {
+        /// The node.
+        node: String,
+        /// Why.
+        source: KernelError,
+        /// The last lines of its kernel log.
+        log_tail: String,
+    },
+    /// A scenario file for a node cannot be had.
+    #[error("node {node}: file {path} cannot be taken from {}: {source}", host_path.display())]
+    NodeFileSource {
+        /// The node.
+        node: String,
+        /// Path in the node.
+        path: String,
+        /// Path on the host.
+        host_path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// A scenario file for a node cannot be put in its place.
+    #[error("node {node}: {problem}")]
+    NodeFile {
+        /// The node.
+        node: String,
+        /// Which file, and why.
+        problem: String,
+    },
+    /// The kernel refuses a part of a node's configuration.
+    #[error("node {node}: cannot {what}: {reason}{}", detail.as_ref().map(|d| format!(" ({d})")).unwrap_or_default())]
+    Configure {
+        /// The node.
+        node: String,
+        /// What was to be done.
+        what: String,
+        /// What the errno value means.
+        reason: String,
+        /// The kernel's own explanation.
+        detail: Option<String>,
+    },
+    /// A program cannot be started.
+    #[error("node {node}: cannot start {program}: {problem}")]
+    Program {
+        /// The node.
+        node: String,
+        /// The program as the scenario names it.
+        program: String,
+        /// Why.
+        problem: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// A set-up command failed.
+    #[error("node {node}: set-up command `{command}` {problem}{}", stderr_part(stderr))]
+    Setup {
+        /// The node.
+        node: String,
+        /// The command.
+        command: String,
+        /// "exited with 1" or the like.
+        problem: String,
+        /// The end of what it wrote to standard error.
+        stderr: String,
+    },
+    /// A kernel is lost.
+    #[error("the kernel of node {node} crashed at {at} (seed {seed})\n{crash}\nlast lines of its log:\n{log_tail}")]
+    Crash {
+        /// The node.
+        node: String,
+        /// Virtual time.
+        at: SimTime,
+        /// Seed of the run.
+        seed: u64,
+        /// Registers and backtrace.
+        crash: Box<Crash>,
+        /// The last lines of its kernel log.
+        log_tail: String,
+    },
+    /// A node does not let time pass.
+    #[error("node {node} was entered {entries} times at {at} and is still not idle")]
+    Livelock {
+        /// The node.
+        node: String,
+        /// Virtual time.
+        at: SimTime,
+        /// Entries at that time.
+        entries: u32,
+    },
+    /// A result could not be written.
+    #[error("{0}")]
+    Results(#[from] ResultsError),
+    /// A program's output could not be written.
+    #[error("node {node}: {problem}")]
+    Output {
+        /// The node.
+        node: String,
+        /// Which file, and why.
+        problem: String,
+    },
+    /// A bug of the engine.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+fn stderr_part(stderr: &str) -> String {
+    if stderr.is_empty() { String::new() } else { format!("\n{stderr}") }
+}
+
+impl EngineError {
+    /// What to do about it, where there is something.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::TooManyNodes { .. } => Some("split the scenario".into()),
+            Self::MemoryTooLarge { .. } => Some("give the node less `memory`, or use fewer nodes".into()),
+            Self::Image { .. } => Some("build it with `windtunnel kernel build`".into()),
+            Self::Programs(_) => Some("`windtunnel doctor` shows what this host can do".into()),
+            Self::Configure { detail: Some(detail), .. } if detail.contains("gateway") => {
+                Some("a next hop must lie in the subnet of an address of the node".into())
+            }
+            Self::Program { hint, .. } => hint.clone(),
+            Self::Livelock { .. } => {
+                Some("look for a link without rate and delay, or a program that works without ever waiting".into())
+            }
+            Self::Results(error) => error.hint(),
+            Self::Output { .. } => Some("what was written so far is kept; free some space".into()),
+            Self::Crash { .. } | Self::Internal(_) => {
+                Some("this is a bug: please report it with the scenario and the seed".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// Exit code for the program: [`EXIT_UNUSABLE`] if the run could not start because of its input or the host,
+    /// [`EXIT_BROKEN`] if it broke off.
+    pub fn exit_code(&self) -> i32 {
+        match self {
+            Self::Crash { .. } | Self::Livelock { .. } | Self::Output { .. } | Self::Internal(_) => EXIT_BROKEN,
+            _ => EXIT_UNUSABLE,
+        }
+    }
+
+    /// Whether a kernel or the engine itself is to blame, rather than input or host.
+    pub fn is_crash(&self) -> bool {
+        matches!(self, Self::Crash { .. } | Self::Internal(_))
+    }
 }
