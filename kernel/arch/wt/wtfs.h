@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef _WT_WTFS_H
+#define _WT_WTFS_H
+/* What the parts of wtfs share: wtfs.c tree and superblock, wtfs_dir.c directories, wtfs_file.c contents. */
+#include <linux/fs.h>
+#include <linux/rbtree.h>
+#include <linux/xattr.h>
+
+#include <asm/host.h>
+
+#define WTFS_MAGIC 0x77746673UL
+
+/**
+ * struct wtfs_inode - a file of the node
+ * @vfs: the generic part
+ * @lower: host id of the node beneath: of a directory for good, of a regular file until it is copied; 0: none
+ * @handle: host handle of a regular file's contents; 0: not open
+ * @users: open files on it
+ * @owned: @handle is the node's own, writable, and lives as long as the inode
+ * @hidden: of a directory: lower names that were removed, struct wtfs_name by name
+ * @xattrs: extended attributes
+ */
+struct wtfs_inode {
+	struct inode vfs;
+	u64 lower;
+	u64 handle;
+	u32 users;
+	bool owned;
+	struct rb_root hidden;
+	struct simple_xattrs xattrs;
+};
+
+/**
+ * struct wtfs_name - a name in a tree sorted by bytes
+ * @node: place in the tree
+ * @ino: inode number, in a directory snapshot
+ * @type: DT_*, in a directory snapshot
+ * @len: bytes of @name
+ * @name: the name, not terminated
+ */
+struct wtfs_name {
+	struct rb_node node;
+	u64 ino;
+	u8 type;
+	u8 len;
+	char name[];
+};
+
+static inline struct wtfs_inode *wtfs_i(const struct inode *inode)
+{
+	return container_of(inode, struct wtfs_inode, vfs);
+}
+
+/* wtfs.c */
+extern const struct super_operations wtfs_super_ops;
+extern const struct xattr_handler *const wtfs_xattrs[];
+struct inode *wtfs_new(struct super_block *sb, const struct inode *dir, umode_t mode, dev_t rdev);
+void wtfs_pin(struct dentry *dentry);
+
+/* wtfs_dir.c */
+extern const struct file_operations wtfs_dir_fops;
+bool wtfs_name_find(const struct rb_root *names, const char *name, u32 len);
+struct wtfs_name *wtfs_name_add(struct rb_root *names, const char *name, u32 len);
+void wtfs_names_free(struct rb_root *names);
+int wtfs_check_empty(struct dentry *dentry);
+
+/* wtfs_file.c */
+extern const struct file_operations wtfs_file_fops;
+int wtfs_resize(struct inode *inode, struct dentry *dentry, u64 size);
+int wtfs_handles_init(void);
+#endif
