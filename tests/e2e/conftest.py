@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """What the end-to-end tests share: they run the built program on scenarios and look at what it leaves."""
 
+import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,15 @@ class Program:
     code: int
     stdout: str
     stderr: str
+
+
+def cache_with(image: Path, folder: Path) -> Path:
+    """Makes folder a cache whose current kernel is this one; it is readable by everybody."""
+    series = folder / "kernels" / SERIES
+    build_hash = json.loads((image.parent / "build.json").read_text(encoding="utf-8"))["hash"]
+    shutil.copytree(image.parent, series / build_hash)
+    (series / "current").write_text(f"{build_hash}\n", encoding="ascii")
+    return folder
 
 
 @pytest.fixture(scope="session")

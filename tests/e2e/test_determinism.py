@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from conftest import cache_with
 from scenarios import Mapping, chain
 
 SEED = 7
@@ -103,9 +104,7 @@ def host(engine: Path, debug_engine: Path, kernel: Path) -> Iterator[Host]:
         folder.chmod(0o755)
         shutil.copy(engine, folder / "windtunnel")
         shutil.copy(debug_engine, folder / "windtunnel-debug")
-        series = folder / "cache/kernels" / kernel.parent.parent.name
-        shutil.copytree(kernel.parent, series / kernel.parent.name)
-        (series / "current").write_text(kernel.parent.name + "\n", encoding="ascii")
+        cache_with(kernel, folder / "cache")
         (folder / "s.yaml").write_text(json.dumps(scenario()), encoding="utf-8")
         yield Host(folder)
 

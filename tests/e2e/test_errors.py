@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Bad input gets an error that names place, value and remedy; and what a run has written stays."""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Program
+from scenarios import Mapping, pair, tcp_pair
+from simulate import private_dirty_bytes
+
+LINK = {"rate": "1Gbit", "delay": "1ms"}
+GOOD = json.dumps(pair([{"exec": "true"}], [], LINK, stop="1s"))
+EM_AARCH64 = 183
+
+Attempt = Callable[..., Program]
+
+
+def check(program: Program, *fragments: str) -> None:
+    """It failed as the user's problem (exit code 2), in words that have all of this."""
+    assert program.code == 2, program
+    for fragment in fragments:
+        assert re.search(fragment, program.stderr, re.IGNORECASE), f"no {fragment!r} in:\n{program.stderr}"
+
+
+def test_good_scenario(attempt: Attempt, tmp_path: Path) -> None:
+    """So that the errors below come from what was changed."""
+    assert attempt("validate", write(tmp_path, json.loads(GOOD))).code == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fragments"),
+    [
+        ('"stop": "1s"', '"stop": "1s", "sed": 4', ("unknown key `sed`", "seed")),
+        ('"1Gbit"', '"1000"', ("`1000`", "Mbit")),
+        ('"1Gbit"', '"1GB/s"', ("`1GB/s`", "8Gbit")),
+        ('"1ms"', '"1"', ("`1`", "ms")),
+        ('"h2:eth0"]', '"h3:eth0"]', ("no node `h3`", "h2")),
+        ('"10.0.0.2/24"', '"10.0.0.1/24"', ("10.0.0.1", "h1")),
+        ('"10.0.0.2/24"', '"10.0.0.2"', ("prefix length is missing", r"10\.0\.0\.2/24")),
+        ('"exec": "true"', '"exec": "true | cat"', (r"`\|` means nothing", "sh -c")),
+        ('"version": 1', '"version": 2', ("version `2`",)),
+    ],
+)
+def test_bad_scenarios(attempt: Attempt, tmp_path: Path, old: str, new: str, fragments: tuple[str, ...]) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(GOOD.replace(old, new), encoding="utf-8")
+    assert old in GOOD
+    check(attempt("validate", file), r"s\.yaml:1:\d+", *fragments)
+    check(attempt("run", file, "--out", tmp_path / "out"), *fragments)
+    assert not (tmp_path / "out").exists()
+
+
+def write(folder: Path, scenario: Mapping) -> Path:
+    file = folder / "s.yaml"
+    file.write_text(json.dumps(scenario), encoding="utf-8")
+    return file
+
+
+def run_program(attempt: Attempt, folder: Path, data: bytes | None) -> Program:
+    """Runs /opt/program, with the given contents, on one of two nodes."""
+    scenario = pair([{"exec": "/opt/program"}], [], LINK, stop="1s")
+    if data is not None:
+        (folder / "program").write_bytes(data)
+        scenario["nodes"]["h1"]["files"] = {"/opt/program": {"source": "program", "mode": "755"}}
+    return attempt("run", write(folder, scenario), "--out", folder / "out")
+
+
+def test_missing_program(attempt: Attempt, tmp_path: Path) -> None:
+    check(run_program(attempt, tmp_path, None), "h1", "/opt/program", "no such file|not found|does not exist")
+
+
+def test_program_of_another_machine(attempt: Attempt, tmp_path: Path) -> None:
+    identification = b"\x7fELF\x02\x01\x01" + bytes(9)
+    header = struct.pack("<HHIQQQIHHHHHH", 2, EM_AARCH64, 1, 0x400000, 64, 0, 0, 64, 56, 0, 64, 0, 0)
+    check(run_program(attempt, tmp_path, identification + header), "h1", "/opt/program", "aarch64|arm64", "x86-64")
+
+
+def test_script_without_interpreter(attempt: Attempt, tmp_path: Path) -> None:
+    result = run_program(attempt, tmp_path, b"#!/no/such/interpreter\necho hello\n")
+    check(result, "h1", "/opt/program", "/no/such/interpreter")
+
+
+def test_unknown_kernel(attempt: Attempt, tmp_path: Path) -> None:
+    scenario = json.loads(GOOD)
+    scenario["defaults"] = {"node": {"kernel": "9.9"}}
+    check(attempt("run", write(tmp_path, scenario), "--out", tmp_path / "out"), r"9\.9", r"6\.12")
+
+
+def test_kernel_not_built(attempt: Attempt, tmp_path: Path) -> None:
+    file = write(tmp_path, json.loads(GOOD))
+    result = attempt("run", file, "--out", tmp_path / "out", WINDTUNNEL_CACHE=str(tmp_path / "empty"))
+    check(result, "kernel 6.12 is not built", "hint: windtunnel kernel build")
+
+
+def test_output_folder_below_a_file(attempt: Attempt, tmp_path: Path) -> None:
+    file = write(tmp_path, json.loads(GOOD))
+    check(attempt("run", file, "--out", file / "out"), "not a folder", "hint:")
+
+
+def test_output_folder_in_use(attempt: Attempt, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/precious").write_text("mine", encoding="utf-8")
+    file = write(tmp_path, json.loads(GOOD))
+    check(attempt("run", file, "--out", tmp_path / "out"), "not empty", "hint:")
+    check(attempt("run", file, "--out", tmp_path / "out", "--force"), "not results of an earlier run")
+    assert (tmp_path / "out/precious").read_text(encoding="utf-8") == "mine"
+
+
+def on_tmpfs(options: str, folder: Path) -> list[str]:
+    """A command prefix: with a file system of its own on the folder; prints the manifest at the end."""
+    script = (
+        'mount -t tmpfs -o "$0" tmpfs "$1" || exit 99; folder=$1; shift; "$@"; code=$?; '
+        'cat "$folder/manifest.json" 2>/dev/null; exit $code'
+    )
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    prefix = ["unshare", "--mount", *user, "sh", "-c", script, options, str(folder)]
+    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 99:
+        pytest.skip("this host gives no mount namespace")
+    return prefix
+
+
+def test_output_folder_not_writable(attempt: Attempt, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    file = write(tmp_path, json.loads(GOOD))
+    check(
+        attempt("run", file, "--out", tmp_path / "out", prefix=on_tmpfs("ro", tmp_path / "out")),
+        "cannot write",
+        "hint:",
+    )
+
+
+def test_disk_full_in_mid_run(attempt: Attempt, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    scenario = tcp_pair(2)
+    scenario["run"]["capture"] = "all"
+    file = write(tmp_path, scenario)
+    prefix = on_tmpfs("size=1m", tmp_path / "out")
+    result = attempt("run", file, "--out", tmp_path / "out", "--quiet", prefix=prefix)
+    check(result, "disk full", "kept")
+    assert json.loads(result.stdout)["ended"] == "error"
+
+
+def test_host_without_syscall_user_dispatch(attempt: Attempt, tmp_path: Path) -> None:
+    """A seccomp filter refuses the prctl, as a kernel before 5.11 does."""
+    source = Path(__file__).with_name("without_dispatch.c")
+    subprocess.run(["cc", "-o", tmp_path / "without_dispatch", source], check=True)
+    file = write(tmp_path, json.loads(GOOD))
+    result = attempt("run", file, "--out", tmp_path / "out", prefix=[tmp_path / "without_dispatch"])
+    check(result, "syscall user dispatch", r"5\.11", "hint:")
+    report = attempt("doctor", prefix=[tmp_path / "without_dispatch"])
+    assert report.code != 0
+    assert re.search("syscall user dispatch", report.stdout + report.stderr, re.IGNORECASE)
+
+
+def test_address_space_limit(attempt: Attempt, tmp_path: Path) -> None:
+    file = write(tmp_path, json.loads(GOOD))
+    result = attempt("run", file, "--out", tmp_path / "out", prefix=["prlimit", f"--as={1 << 30}"])
+    check(result, "address space", "ulimit -v|RLIMIT_AS", "hint:")
+
+
+def test_interrupt_keeps_the_results(engine: Path, tmp_path: Path) -> None:
+    """Ctrl-C ends a long run soon, with exit code 130 and a summary of what there was."""
+    file = write(tmp_path, tcp_pair(10_000))
+    with subprocess.Popen([engine, "run", file, "--out", tmp_path / "out", "--quiet"]) as process:
+        deadline_s = time.monotonic() + 60
+        while private_dirty_bytes(process.pid) < 1 << 20 and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    assert summary["ended"] == "interrupted"
+    assert 0 < summary["virtual_time_ns"] < 10_000 * 10**9
+    assert summary["links"][0]["a_to_b"]["frames"] > 0

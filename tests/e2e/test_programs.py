@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""The programs are the distribution's, they cannot touch the host, and what they ask for in vain is reported."""
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+from conftest import Program
+from scenarios import Mapping, pair, tcp_pair
+from simulate import Simulation
+
+LINK = {"rate": "1Gbit", "delay": "1ms"}
+
+
+def packaged_md5() -> dict[str, str]:
+    """Path -> MD5 sum of every file that a package brought, by the package manager's own lists."""
+    sums = {}
+    for listing in Path("/var/lib/dpkg/info").glob("*.md5sums"):
+        for line in listing.read_text(encoding="utf-8").splitlines():
+            digest, _, name = line.partition("  ")
+            sums[f"/{name}"] = digest
+    return sums
+
+
+def test_programs_are_the_packages_files(run: Callable[..., Simulation]) -> None:
+    scenario = tcp_pair(1)
+    scenario["nodes"]["h2"]["processes"].append({"exec": "ping -c 1 10.0.0.1", "start": "1s"})
+    programs = run(scenario).json("manifest.json")["programs"]
+    assert {"iperf3", "ping", "libc.so.6"} <= {Path(row["path"]).name for row in programs}
+    md5 = packaged_md5()
+    for row in programs:
+        data = Path(row["path"]).read_bytes()
+        assert hashlib.sha256(data).hexdigest() == row["sha256"], row["path"]
+        # Packages name /bin and /lib by their old places; libraries are links to their versions.
+        real = str(Path(row["path"]).resolve())
+        known = md5.get(real) or md5.get(real.removeprefix("/usr"))
+        assert known == hashlib.md5(data, usedforsecurity=False).hexdigest(), f"{real} is not as its package brought it"
+
+
+def test_a_node_cannot_change_the_host(run: Callable[..., Simulation]) -> None:
+    before = {path: Path(path).read_bytes() for path in ("/usr/bin/ping", "/etc/passwd")}
+    commands = [
+        "cp /bin/true /usr/bin/ping",
+        "sh -c 'echo x >> /etc/passwd'",
+        "rm -rf /usr/share",
+        "touch /tmp/made-in-a-node",
+    ]
+    result = run(pair([{"exec": command} for command in commands], [], LINK, stop="1s"))
+    assert [row["exit"] for row in result.summary["processes"]] == [0] * len(commands)
+    assert {path: Path(path).read_bytes() for path in before} == before
+    assert Path("/usr/share").is_dir()
+    assert not Path("/tmp/made-in-a-node").exists()
+
+
+def test_nodes_see_their_own_files_and_clock(run: Callable[..., Simulation]) -> None:
+    scenario = pair(
+        [{"exec": "cat /etc/hostname /etc/greeting"}, {"exec": "date -u +%s.%N", "start": "250ms"}, {"exec": "nproc"}],
+        [{"exec": "cat /etc/greeting", "expect": {"exit": 1}}],
+        LINK,
+        stop="1s",
+        epoch="2026-01-01",
+    )
+    scenario["nodes"]["h1"]["files"] = {"/etc/greeting": {"content": "hello\n"}}
+    result = run(scenario)
+    assert result.stdout("h1") == "h1\nhello\n"
+    assert result.stdout("h1", 1) == "1767225600.250000000\n"
+    assert result.stdout("h1", 2) == "1\n"
+
+
+def test_unsupported_calls_are_warned_of_once(run: Callable[..., Simulation], tmp_path: Path) -> None:
+    source = tmp_path / "uring.c"
+    source.write_text(
+        "#include <sys/syscall.h>\n#include <unistd.h>\n"
+        "int main(void) { for (int i = 0; i < 3; i++) syscall(SYS_io_uring_setup, 1, 0); return 0; }\n",
+        encoding="utf-8",
+    )
+    subprocess.run(["cc", "-o", tmp_path / "uring", source], check=True)
+    scenario = pair([{"exec": "/opt/uring"}], [], LINK, stop="1s")
+    scenario["nodes"]["h1"]["files"] = {"/opt/uring": {"source": str(tmp_path / "uring"), "mode": "755"}}
+    warnings = [row for row in run(scenario).summary["warnings"] if "io_uring_setup" in json.dumps(row)]
+    assert len(warnings) == 1
+    assert warnings[0]["count"] == 3
+
+
+def test_a_fault_ends_that_program_only(run: Callable[..., Simulation], tmp_path: Path) -> None:
+    source = tmp_path / "fault.c"
+    source.write_text("int main(void) { *(volatile int *)8 = 1; return 0; }\n", encoding="utf-8")
+    subprocess.run(["cc", "-o", tmp_path / "fault", source], check=True)
+    processes: list[Mapping] = [
+        {"exec": "/opt/fault", "expect": {"signal": "SEGV"}},
+        {"exec": "ping -c 2 10.0.0.2", "start": "1s"},
+    ]
+    scenario = pair(processes, [], LINK, stop="4s")
+    scenario["nodes"]["h1"]["files"] = {"/opt/fault": {"source": str(tmp_path / "fault"), "mode": "755"}}
+    result = run(scenario)
+    assert (result.process("h1")["exit"], result.process("h1")["signal"]) == (None, 11)
+    assert "2 received" in result.stdout("h1", 1)
+
+
+def test_the_table_of_host_side_calls_is_printed(attempt: Callable[..., Program]) -> None:
+    result = attempt("syscalls")
+    assert result.code == 0
+    for name in ("mmap", "brk", "execve", "io_uring_setup"):
+        assert re.search(rf"\b{name}\b", result.stdout), name
