@@ -1,0 +1,455 @@
+//! The signal handlers.
+//!
+//! They run with the *program's* FS base, at any instruction of it. So nothing here, or called from here, may use
+//! thread-local storage (that includes `errno` and so most of libc), allocate, panic, or format; integer
+//! arithmetic wraps on purpose; memory is reached by raw pointers, system calls by [`system_call`].
+//!
+//! No handler switches stacks or jumps: it changes the registers it returns to. The vector registers are left as the
+//! kernel restores them from the signal frame, so a program's are still live at the entry it is sent to.
+
+use std::arch::asm;
+use std::io;
+use std::mem::{MaybeUninit, zeroed};
+use std::ops::Range;
+use std::ptr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use windtunnel_kernel::{abi, note_kernel_fault};
+
+use super::cpuid::cpuid;
+use super::host_text;
+
+/// Signals of faults, all handled alike.
+const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+/// `si_code` of a SIGSYS from Syscall User Dispatch.
+const SYS_USER_DISPATCH: i32 = 2;
+const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
+/// x86 trap number of a general protection fault; what `cpuid` and `rdtsc` raise.
+const TRAP_GP: u64 = 13;
+const SI_KERNEL: i32 = 0x80;
+/// Trap, direction, nested task and alignment check: what code must not find set at an entry.
+const FLAGS_CLEARED: u64 = 1 << 8 | 1 << 10 | 1 << 14 | 1 << 18;
+/// The vDSO's code is within this distance of its start, bytes.
+const VDSO_BYTES: u64 = 16 * 1024;
+
+static HOST_TEXT: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
+static VDSO: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// The actions before ours, in the order of FAULTS, then SIGSYS; written once, before the first handler can run.
+static mut BEFORE: MaybeUninit<[libc::sigaction; 6]> = MaybeUninit::uninit();
+
+/// Installs the handlers, for the whole process, once. They pass on what does not come from a simulation thread.
+pub(super) fn install() -> io::Result<()> {
+    static INSTALLED: Mutex<bool> = Mutex::new(false);
+    let mut installed = INSTALLED.lock().expect("no panic while installing");
+    if *installed {
+        return Ok(());
+    }
+    let text = host_text();
+    HOST_TEXT[0].store(text.start, Relaxed);
+    HOST_TEXT[1].store(text.end, Relaxed);
+    // SAFETY: getauxval only reads the auxiliary vector.
+    VDSO.store(unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) }, Relaxed);
+    for (index, signo) in FAULTS.into_iter().chain([libc::SIGSYS]).enumerate() {
+        let handler = if signo == libc::SIGSYS {
+            on_sigsys as *const ()
+        } else {
+            on_fault as *const ()
+        };
+        // SAFETY: all zeros is a valid sigaction; the handlers are written for SA_SIGINFO and live as long as the
+        // process. BEFORE is written under the lock and read only by handlers.
+        let result = unsafe {
+            let mut action: libc::sigaction = zeroed();
+            action.sa_sigaction = handler as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(signo, &action, (&raw mut BEFORE).cast::<libc::sigaction>().add(index))
+        };
+        if result != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    *installed = true;
+    Ok(())
+}
+
+/// The host's monotonic clock, ns, by a true system call. On a simulation thread the C library's way through the
+/// vDSO works too, but takes two signals.
+pub fn host_clock_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: clock_gettime writes to the timespec given.
+    unsafe {
+        system_call(
+            libc::SYS_clock_gettime,
+            [libc::CLOCK_MONOTONIC as u64, (&raw mut now) as u64, 0, 0, 0, 0],
+        )
+    };
+    (now.tv_sec as u64)
+        .wrapping_mul(1_000_000_000)
+        .wrapping_add(now.tv_nsec as u64)
+}
+
+/// A system call from host text that touches no `errno`.
+///
+/// # Safety
+/// As for the call itself.
+unsafe fn system_call(nr: libc::c_long, args: [u64; 6]) -> i64 {
+    let [a, b, c, d, e, f] = args;
+    let result;
+    // SAFETY: promised by the caller; rcx and r11 are what a system call destroys.
+    unsafe {
+        asm!("syscall", inlateout("rax") nr => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
+            in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// What GS points to: the thread's boundary state, null on threads that never enter a kernel.
+fn gs_base() -> *mut abi::Thread {
+    let base: u64;
+    // SAFETY: reads a register; a simulation thread exists only where FSGSBASE does, and handlers only after one.
+    unsafe { asm!("rdgsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
+    base as *mut abi::Thread
+}
+
+/// The registers in a signal frame.
+#[derive(Clone, Copy)]
+struct Frame(*mut libc::ucontext_t);
+
+impl Frame {
+    fn get(self, register: i32) -> u64 {
+        // SAFETY: the frame of the running handler; the registers are libc's constants, all within the array.
+        unsafe {
+            *(&raw const (*self.0).uc_mcontext.gregs)
+                .cast::<u64>()
+                .add(register as usize)
+        }
+    }
+
+    fn set(self, register: i32, value: u64) {
+        // SAFETY: as above.
+        unsafe {
+            *(&raw mut (*self.0).uc_mcontext.gregs)
+                .cast::<u64>()
+                .add(register as usize) = value
+        }
+    }
+
+    fn regs(self) -> abi::Regs {
+        abi::Regs {
+            r15: self.get(libc::REG_R15),
+            r14: self.get(libc::REG_R14),
+            r13: self.get(libc::REG_R13),
+            r12: self.get(libc::REG_R12),
+            rbp: self.get(libc::REG_RBP),
+            rbx: self.get(libc::REG_RBX),
+            r11: self.get(libc::REG_R11),
+            r10: self.get(libc::REG_R10),
+            r9: self.get(libc::REG_R9),
+            r8: self.get(libc::REG_R8),
+            rax: self.get(libc::REG_RAX),
+            rcx: self.get(libc::REG_RCX),
+            rdx: self.get(libc::REG_RDX),
+            rsi: self.get(libc::REG_RSI),
+            rdi: self.get(libc::REG_RDI),
+            rip: self.get(libc::REG_RIP),
+            rflags: self.get(libc::REG_EFL),
+            rsp: self.get(libc::REG_RSP),
+        }
+    }
+
+    fn skip(self, bytes: u64) {
+        self.set(libc::REG_RIP, self.get(libc::REG_RIP).wrapping_add(bytes));
+    }
+
+    fn go_to(self, rip: u64) {
+        self.set(libc::REG_RIP, rip);
+        self.set(libc::REG_EFL, self.get(libc::REG_EFL) & !FLAGS_CLEARED);
+    }
+}
+
+/// What a handler tells the kernel about a program's fault.
+struct Fault {
+    signo: i32,
+    code: i32,
+    address: u64,
+    trap: u64,
+    error: u64,
+}
+
+/// Sends the program's thread to an entry of its kernel with all its registers noted.
+///
+/// # Safety
+/// `thread` is this thread's state, and a program was running.
+unsafe fn enter_kernel(thread: *mut abi::Thread, frame: Frame, entry: u64, fault: &Fault) {
+    // SAFETY: promised by the caller; kernel and host code that use the fields are not running.
+    unsafe {
+        (*thread).fault = frame.regs();
+        (*thread).fault_signo = fault.signo as u32;
+        (*thread).fault_code = fault.code;
+        (*thread).fault_addr = fault.address;
+        (*thread).fault_trapno = fault.trap as u32;
+        (*thread).fault_err = fault.error as u32;
+        frame.set(libc::REG_RSP, (*thread).fault_stack);
+    }
+    frame.go_to(entry);
+}
+
+fn within(range: Range<u64>, address: u64) -> bool {
+    address.wrapping_sub(range.start) < range.end.wrapping_sub(range.start)
+}
+
+fn in_vdso(address: u64) -> bool {
+    let vdso = VDSO.load(Relaxed);
+    vdso != 0 && within(vdso..vdso.wrapping_add(VDSO_BYTES), address)
+}
+
+fn in_host(address: u64) -> bool {
+    within(HOST_TEXT[0].load(Relaxed)..HOST_TEXT[1].load(Relaxed), address) || in_vdso(address)
+}
+
+/// `siginfo_t` of a SIGSYS.
+#[repr(C)]
+struct SigsysInfo {
+    signo: i32,
+    errno: i32,
+    code: i32,
+    padding: i32,
+    address: u64,
+    nr: i32,
+    arch: u32,
+}
+
+/// A system call from outside host text.
+unsafe extern "C" fn on_sigsys(signo: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let (thread, frame) = (gs_base(), Frame(context.cast()));
+    let info = info.cast::<SigsysInfo>();
+    // SAFETY: the kernel passes valid information to a SA_SIGINFO handler; GS, if set, points to this thread's state.
+    unsafe {
+        if thread.is_null() || (*info).code != SYS_USER_DISPATCH {
+            return give_up(signo, 5, frame, (*info).address, true);
+        }
+        if (*thread).in_user == 0 {
+            if !in_vdso(frame.get(libc::REG_RIP)) {
+                return give_up(signo, 5, frame, (*info).address, true);
+            }
+            // The vDSO falls back to system calls for clocks it does not know: they are the host's own.
+            let registers = [
+                libc::REG_RDI,
+                libc::REG_RSI,
+                libc::REG_RDX,
+                libc::REG_R10,
+                libc::REG_R8,
+                libc::REG_R9,
+            ];
+            let result = system_call(
+                frame.get(libc::REG_RAX) as i64,
+                registers.map(|register| frame.get(register)),
+            );
+            frame.set(libc::REG_RAX, result as u64);
+            return;
+        }
+        if (*info).arch != AUDIT_ARCH_X86_64 {
+            // `int 0x80`: a kernel without 32-bit programs answers with a protection fault at the instruction.
+            frame.skip(2u64.wrapping_neg());
+            let fault = Fault {
+                signo: libc::SIGSEGV,
+                code: SI_KERNEL,
+                address: 0,
+                trap: TRAP_GP,
+                error: 0x402,
+            };
+            return enter_kernel(thread, frame, (*thread).fault_entry, &fault);
+        }
+        let call = Fault {
+            signo: 0,
+            code: 0,
+            address: 0,
+            trap: 0,
+            error: 0,
+        };
+        enter_kernel(thread, frame, (*thread).slow_entry, &call);
+    }
+}
+
+/// A fault anywhere.
+unsafe extern "C" fn on_fault(signo: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let (thread, frame) = (gs_base(), Frame(context.cast()));
+    let rip = frame.get(libc::REG_RIP);
+    // SAFETY: the kernel passes valid information to a SA_SIGINFO handler; GS, if set, points to this thread's state.
+    unsafe {
+        let (code, address) = ((*info).si_code, (*info).si_addr() as u64);
+        let before = FAULTS.iter().position(|&fault| fault == signo).unwrap_or(0);
+        // Codes up to 0 are other processes' kill() and the like.
+        let sent = code <= 0;
+        if thread.is_null() || sent {
+            if !sent && answer_instruction(thread, frame, rip) {
+                return;
+            }
+            return give_up(signo, before, frame, address, sent);
+        }
+        if within((*thread).uaccess[0]..(*thread).uaccess[1], rip) {
+            return frame.go_to((*thread).uaccess_fixup);
+        }
+        if answer_instruction(thread, frame, rip) {
+            return;
+        }
+        let in_kernel = within((*thread).kernel_text[0]..(*thread).kernel_text[1], rip);
+        let (trap, error) = (frame.get(libc::REG_TRAPNO), frame.get(libc::REG_ERR));
+        if (*thread).in_user != 0 && !in_kernel && !in_host(rip) {
+            return enter_kernel(
+                thread,
+                frame,
+                (*thread).fault_entry,
+                &Fault {
+                    signo,
+                    code,
+                    address,
+                    trap,
+                    error,
+                },
+            );
+        }
+        // Code that is not the host's while a kernel runs is the kernel's, or where it jumped to by mistake.
+        if (in_kernel || !in_host(rip))
+            && let Some(way_out) = note_kernel_fault(thread, &frame.regs(), signo as u32, code, address)
+        {
+            return frame.go_to(way_out);
+        }
+        give_up(signo, before, frame, address, false);
+    }
+}
+
+/// Answers `cpuid`, `rdtsc` and `rdtscp` in place; true if it was one of them.
+///
+/// # Safety
+/// `frame` is that of a fault at `rip`; `thread` is null or this thread's state.
+unsafe fn answer_instruction(thread: *mut abi::Thread, frame: Frame, rip: u64) -> bool {
+    if frame.get(libc::REG_TRAPNO) != TRAP_GP {
+        return false;
+    }
+    // A protection fault is raised by an instruction that was fetched; a byte is read only where the ones before it
+    // say that it belongs to the same instruction. A jump to a non-canonical address raises one as well, but there is
+    // nothing to read there, and no address of ours is that high.
+    let byte = |offset: u64| -> u8 {
+        // SAFETY: see above.
+        unsafe { ptr::read_volatile(rip.wrapping_add(offset) as *const u8) }
+    };
+    if rip >> 47 != 0 || byte(0) != 0x0f {
+        return false;
+    }
+    match byte(1) {
+        0xa2 => {
+            let leaf = cpuid(frame.get(libc::REG_RAX) as u32, frame.get(libc::REG_RCX) as u32);
+            frame.set(libc::REG_RAX, leaf.eax.into());
+            frame.set(libc::REG_RBX, leaf.ebx.into());
+            frame.set(libc::REG_RCX, leaf.ecx.into());
+            frame.set(libc::REG_RDX, leaf.edx.into());
+            frame.skip(2);
+        }
+        0x31 => {
+            answer_counter(thread, frame, rip);
+            frame.skip(2);
+        }
+        0x01 if byte(2) == 0xf9 => {
+            answer_counter(thread, frame, rip);
+            frame.set(libc::REG_RCX, 0);
+            frame.skip(3);
+        }
+        _ => return false,
+    }
+    true
+}
+
+/// The time stamp counter: virtual nanoseconds, but the true one for host code, whose clock is computed from it.
+fn answer_counter(thread: *mut abi::Thread, frame: Frame, rip: u64) {
+    let count = if thread.is_null() || in_host(rip) {
+        true_counter()
+    } else {
+        // SAFETY: not null, hence this thread's state.
+        unsafe { (*thread).now_ns }
+    };
+    frame.set(libc::REG_RAX, count & 0xffff_ffff);
+    frame.set(libc::REG_RDX, count >> 32);
+}
+
+fn true_counter() -> u64 {
+    let (low, high): (u64, u64);
+    // SAFETY: rdtsc is let through for just this instruction, then trapped as before.
+    unsafe {
+        system_call(
+            libc::SYS_prctl,
+            [libc::PR_SET_TSC as u64, libc::PR_TSC_ENABLE as u64, 0, 0, 0, 0],
+        );
+        asm!("rdtsc", out("rax") low, out("rdx") high, options(nomem, nostack, preserves_flags));
+        system_call(
+            libc::SYS_prctl,
+            [libc::PR_SET_TSC as u64, libc::PR_TSC_SIGSEGV as u64, 0, 0, 0, 0],
+        );
+    }
+    high << 32 | low
+}
+
+/// A fault of the host: says so on stderr, restores the action before ours and lets the signal come again, so that it
+/// dumps core with the registers of the fault. `raise` where returning would not raise it again.
+///
+/// # Safety
+/// Called by a handler for `signo`, whose place in BEFORE is `before`.
+unsafe fn give_up(signo: i32, before: usize, frame: Frame, address: u64, raise: bool) {
+    let mut line = Line {
+        bytes: [0; 160],
+        len: 0,
+    };
+    line.text(b"windtunnel: fatal signal ");
+    line.number(signo as u64, 10);
+    line.text(b" at 0x");
+    line.number(frame.get(libc::REG_RIP), 16);
+    line.text(b" (0x");
+    line.number(frame.get(libc::REG_RIP).wrapping_sub(HOST_TEXT[0].load(Relaxed)), 16);
+    line.text(b" in the program file) for address 0x");
+    line.number(address, 16);
+    line.text(b"\n");
+    // SAFETY: raw calls with live memory. BEFORE was written before a handler could run. libc's sigaction reaches
+    // thread-local storage only to set errno, and it can't fail with an action it gave out itself.
+    unsafe {
+        system_call(
+            libc::SYS_write,
+            [2, line.bytes.as_ptr() as u64, line.len as u64, 0, 0, 0],
+        );
+        libc::sigaction(
+            signo,
+            (&raw const BEFORE).cast::<libc::sigaction>().add(before),
+            ptr::null_mut(),
+        );
+        if raise {
+            let pid = system_call(libc::SYS_getpid, [0; 6]) as u64;
+            let tid = system_call(libc::SYS_gettid, [0; 6]) as u64;
+            system_call(libc::SYS_tgkill, [pid, tid, signo as u64, 0, 0, 0]);
+        }
+    }
+}
+
+/// One line of text, built without formatting machinery.
+struct Line {
+    bytes: [u8; 160],
+    len: usize,
+}
+
+impl Line {
+    fn text(&mut self, text: &[u8]) {
+        for &byte in text {
+            if let Some(slot) = self.bytes.get_mut(self.len) {
+                *slot = byte;
+                self.len = self.len.wrapping_add(1);
+            }
+        }
+    }
+
+    fn number(&mut self, value: u64, base: u64) {
+        let digit = value % base;
+        if value >= base {
+            self.number(value / base, base);
+        }
+        self.text(&[if digit < 10 { b'0' } else { b'a' - 10 }.wrapping_add(digit as u8)]);
+    }
+}
