@@ -52,6 +52,11 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
     let (run, capture_all) = run(&document.run)?;
     let defaults = DefaultsDoc::default();
     let defaults = document.defaults.as_ref().unwrap_or(&defaults);
+    document
+        .nodes
+        .0
+        .iter()
+        .try_for_each(|(name, _)| node::check_name(name))?;
     let ends = link::ends(document)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let settings = node::Settings {

@@ -49,7 +49,6 @@ pub(super) fn all(docs: &Entries<NodeDoc>, settings: &Settings<'_>) -> Result<Ve
 }
 
 fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Result<Node, Problem> {
-    check_name(name)?;
     let kind = match &doc.kind {
         Some(kind) => [NodeKind::Host, NodeKind::Router][leaf::one_of(kind, "a kind of node", &["host", "router"])?],
         None => NodeKind::Host,
@@ -85,7 +84,8 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
     })
 }
 
-fn check_name(name: &Text) -> Result<(), Problem> {
+/// Whether a node may be called so.
+pub(super) fn check_name(name: &Text) -> Result<(), Problem> {
     let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let starts_well = name.value.starts_with(|c: char| c.is_ascii_alphanumeric());
     if starts_well && name.value.len() <= NAME_MAX && name.value.chars().all(usable) {

@@ -67,7 +67,11 @@ pub(super) fn one(doc: &ProcessDoc) -> Result<Process, Problem> {
     {
         return Err(Problem::new(
             text.at,
-            format!("the process stops at {} but starts only at {start}", text.value),
+            format!(
+                "the process stops at {} but starts only at {}",
+                text.value,
+                start - SimTime::ZERO
+            ),
         )
         .hint("`stop` is a point of time, not how long it runs"));
     }

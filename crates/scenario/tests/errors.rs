@@ -1,0 +1,191 @@
+//! Every mistake a scenario can make and the exact text it gets, in errors.txt next to this file. After a change run
+//! with WINDTUNNEL_BLESS=1 and read the difference.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use windtunnel_scenario::Scenario;
+
+const GOOD: &str = "\
+version: 1
+run: {stop: 10s}
+nodes:
+  h1:
+    addresses: {eth0: 10.0.0.1/24}
+    processes: [{exec: ping 10.0.0.2}]
+  h2:
+    addresses: {eth0: 10.0.0.2/24}
+links:
+  - endpoints: [\"h1:eth0\", \"h2:eth0\"]
+    both: {rate: 10Mbit, delay: 5ms}
+events: [{at: 1s, link: [h1, h2], set: {loss: 1%}}]
+";
+
+/// What it is about, what is replaced in the good scenario, and by what.
+const CASES: &[(&str, &str, &str)] = &[
+    ("unknown key in a link", "delay:", "dely:"),
+    (
+        "unknown key in a node",
+        "addresses: {eth0: 10.0.0.1/24}",
+        "adresses: {eth0: 10.0.0.1/24}",
+    ),
+    ("unknown key far from any other", "run: {stop", "wind: 4\nrun: {stop"),
+    ("missing key", "{stop: 10s}", "{seed: 1}"),
+    ("missing links' partner", "[\"h1:eth0\", \"h2:eth0\"]", "[\"h1:eth0\"]"),
+    ("missing unit", "10Mbit", "100"),
+    ("byte rate", "10Mbit", "12MB/s"),
+    ("wrong unit", "delay: 5ms", "delay: 5m"),
+    ("loss without percent", "loss: 1%", "loss: 0.01"),
+    ("queue without unit", "delay: 5ms", "delay: 5ms, queue: 100"),
+    ("more jitter than delay", "delay: 5ms", "delay: 5ms, jitter: 6ms"),
+    ("no rate", "rate: 10Mbit, ", ""),
+    ("unknown node in a link", "\"h2:eth0\"", "\"h3:eth0\""),
+    ("endpoint without interface", "\"h2:eth0\"", "h2"),
+    (
+        "interface name of 16 characters",
+        "\"h2:eth0\"",
+        "\"h2:eth0123456789abc\"",
+    ),
+    (
+        "interface on two links",
+        "events:",
+        "  - {endpoints: [\"h1:eth1\", \"h2:eth0\"]}\nevents:",
+    ),
+    (
+        "address on an interface without link",
+        "{eth0: 10.0.0.2/24}",
+        "{eth1: 10.0.0.2/24}",
+    ),
+    ("address on lo", "{eth0: 10.0.0.2/24}", "{lo: 10.0.0.2/32}"),
+    ("address clash", "10.0.0.2/24", "10.0.0.1/24"),
+    ("address without prefix", "10.0.0.2/24", "10.0.0.2"),
+    ("bad address", "10.0.0.2/24", "10.0.0.256/24"),
+    ("network as address", "10.0.0.2/24", "10.0.0.0/24"),
+    ("broadcast as address", "10.0.0.2/24", "10.0.0.255/24"),
+    ("duplicate node", "  h2:\n", "  h1:\n"),
+    ("duplicate key", "{stop: 10s}", "{stop: 10s, stop: 11s}"),
+    ("bad node name", "  h2:\n", "  h 2:\n"),
+    ("unsupported version", "version: 1", "version: 2"),
+    ("unsupported kernel", "  h2:\n", "  h2:\n    kernel: 6.1\n"),
+    ("unsupported mode", "{stop: 10s}", "{stop: 10s, mode: real}"),
+    ("unsupported kind", "  h2:\n", "  h2:\n    kind: ruter\n"),
+    ("bad capture", "{stop: 10s}", "{stop: 10s, capture: yes}"),
+    ("bad epoch", "{stop: 10s}", "{stop: 10s, epoch: 2026-02-30}"),
+    ("bad seed", "{stop: 10s}", "{stop: 10s, seed: -1}"),
+    ("memory too small", "  h2:\n", "  h2:\n    memory: 1MiB\n"),
+    ("MTU too small", "  h2:\n", "  h2:\n    interfaces: {eth0: {mtu: 60}}\n"),
+    (
+        "multicast MAC",
+        "  h2:\n",
+        "  h2:\n    interfaces: {eth0: {mac: \"01:00:5e:00:00:01\"}}\n",
+    ),
+    (
+        "stop before start",
+        "ping 10.0.0.2}",
+        "ping 10.0.0.2, start: 5s, stop: 2s}",
+    ),
+    ("start after the run", "ping 10.0.0.2}", "ping 10.0.0.2, start: 10s}"),
+    ("empty exec", "exec: ping 10.0.0.2", "exec: \"\""),
+    ("open quote in exec", "exec: ping 10.0.0.2", "exec: \"sh -c 'ping\""),
+    (
+        "shell syntax in exec",
+        "exec: ping 10.0.0.2",
+        "exec: ping 10.0.0.2 | cat",
+    ),
+    ("bad signal", "ping 10.0.0.2}", "ping 10.0.0.2, stop: 2s, signal: TREM}"),
+    ("signal without stop", "ping 10.0.0.2}", "ping 10.0.0.2, signal: INT}"),
+    ("bad user", "ping 10.0.0.2}", "ping 10.0.0.2, user: alice}"),
+    ("bad expectation", "ping 10.0.0.2}", "ping 10.0.0.2, expect: runing}"),
+    (
+        "two endings",
+        "ping 10.0.0.2}",
+        "ping 10.0.0.2, expect: {exit: 1, signal: INT}}",
+    ),
+    (
+        "bad regular expression",
+        "ping 10.0.0.2}",
+        "ping 10.0.0.2, expect: {stdout: {matches: \"(\"}}}",
+    ),
+    ("relative cwd", "ping 10.0.0.2}", "ping 10.0.0.2, cwd: tmp}"),
+    ("bad route", "  h2:\n", "  h2:\n    routes: [default thru 10.0.0.1]\n"),
+    ("route to nowhere", "  h2:\n", "  h2:\n    routes: [default]\n"),
+    (
+        "route with host bits",
+        "  h2:\n",
+        "  h2:\n    routes: [10.1.0.1/24 via 10.0.0.1]\n",
+    ),
+    (
+        "route over an unknown interface",
+        "  h2:\n",
+        "  h2:\n    routes: [{to: default, dev: eth1}]\n",
+    ),
+    (
+        "route of two IP versions",
+        "  h2:\n",
+        "  h2:\n    routes: [\"fd00::/64 via 10.0.0.1\"]\n",
+    ),
+    (
+        "sysctl as path",
+        "  h2:\n",
+        "  h2:\n    sysctls: {/proc/sys/net/ipv4/ip_forward: 1}\n",
+    ),
+    ("relative file", "  h2:\n", "  h2:\n    files: {etc/x: {content: a}}\n"),
+    (
+        "file without content",
+        "  h2:\n",
+        "  h2:\n    files: {/etc/x: {mode: 644}}\n",
+    ),
+    (
+        "bad file mode",
+        "  h2:\n",
+        "  h2:\n    files: {/etc/x: {content: a, mode: 999}}\n",
+    ),
+    ("event without subject", "link: [h1, h2], set: {loss: 1%}", "up: true"),
+    (
+        "event that changes nothing",
+        "link: [h1, h2], set: {loss: 1%}",
+        "link: [h1, h2]",
+    ),
+    ("event of an unknown link", "link: [h1, h2]", "link: [h1, h22]"),
+    (
+        "event of an unknown node",
+        "link: [h1, h2], set: {loss: 1%}",
+        "node: h12, exec: ls",
+    ),
+    ("event after the run", "at: 1s", "at: 10s"),
+    ("event up and down", "set: {loss: 1%}", "up: true, down: true"),
+    ("a list for a text", "10Mbit", "[10Mbit]"),
+    ("a text for a mapping", "{rate: 10Mbit, delay: 5ms}", "10Mbit"),
+    ("a word for a truth value", "delay: 5ms", "delay: 5ms, up: maybe"),
+    ("an open bracket", "{stop: 10s}", "{stop: 10s"),
+];
+
+#[test]
+fn every_mistake_has_its_text() {
+    Scenario::parse(GOOD, Path::new("good.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let mut all = String::new();
+    for (title, from, to) in CASES {
+        assert_eq!(
+            GOOD.matches(from).count(),
+            1,
+            "{title}: `{from}` must stand once in the good scenario"
+        );
+        let error = match Scenario::parse(&GOOD.replacen(from, to, 1), Path::new("bad.yaml")) {
+            Ok(_) => panic!("{title}: no error"),
+            Err(error) => error,
+        };
+        writeln!(all, "# {title}\n{error}\n").unwrap();
+    }
+    let empty = Scenario::parse("", Path::new("bad.yaml")).unwrap_err();
+    writeln!(all, "# empty file\n{empty}").unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/errors.txt");
+    if std::env::var_os("WINDTUNNEL_BLESS").is_some() {
+        fs::write(&golden, &all).unwrap();
+    }
+    let expected = fs::read_to_string(&golden).unwrap();
+    for (is, should) in all.split("\n\n").zip(expected.split("\n\n")) {
+        assert_eq!(is, should);
+    }
+    assert_eq!(all, expected);
+}

@@ -1,0 +1,227 @@
+//! What a scenario means once every default is filled in.
+
+use std::path::{Path, PathBuf};
+
+use windtunnel_base::{ByteSize, IfaceId, NodeId, Probability, Rate, SimDuration, SimTime};
+use windtunnel_links::{LinkChange, LinkParams, QueueLimit};
+use windtunnel_scenario::{Action, End, Event, Expect, FileContent, Scenario, StdoutCheck, User};
+
+const TEXT: &str = r#"
+version: 1
+run: {stop: 1min, capture: all}
+defaults:
+  node: {memory: 32MiB, mtu: 9000, sysctls: {net.ipv4.tcp_congestion_control: bbr, net.ipv4.ip_forward: 0}}
+  link: {rate: 1Gbit, delay: 1ms, loss: 1%}
+nodes:
+  h1:
+    addresses: {eth0: [10.0.0.1/24, "fd00::1/64"]}
+    routes: [default via 10.0.0.2, {to: "fd01::/16", via: "fd00::2", dev: eth0, metric: 5}]
+    files: {/etc/app.conf: {content: "a: 1\n"}, /data/in: {source: in.bin, mode: 0600}}
+    setup: [ip link show, [echo, "|"]]
+    processes:
+      - exec: prog 'two words' "three" # comment
+        start: 1s
+        stop: 2.5s
+        signal: SIGINT
+        stdin: hello
+        env: {LANG: C, DEBUG: 1}
+        cwd: /tmp
+        user: 1000:100
+        expect: {exit: 3, stdout: {contains: done, matches: ["a+", "b$"]}}
+      - exec: [server]
+        expect: running
+  r1:
+    kind: router
+    memory: 64MB
+    interfaces: {eth2: {mac: "02:aa:00:00:00:01", mtu: 1500, capture: false, addresses: 10.0.2.1/24}}
+    sysctls: {net.ipv6.conf.all.forwarding: 0}
+  h2: {}
+links:
+  - endpoints: ["h2:eth0", "r1:eth10"]
+    both: {delay: 5ms, queue: 100p}
+    b_to_a: {rate: 2.5Mbit, queue: 64kB, loss: 0%}
+  - endpoints: ["h1:eth0", "r1:eth2"]
+events:
+  - {at: 30s, link: [h1, r1], down: true}
+  - {at: 10s, link: ["r1:eth10", "h2:eth0"], set: {loss: 5%}, a_to_b: {delay: 7ms}}
+  - {at: 20s, node: h2, exec: ping -c 1 10.0.0.1, expect: any}
+"#;
+
+fn scenario() -> Scenario {
+    Scenario::parse(TEXT, Path::new("labs/two.yaml")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn nodes_take_defaults_and_own_values() {
+    let scenario = scenario();
+    assert_eq!(
+        (scenario.name.as_str(), scenario.run.seed, scenario.run.epoch_s),
+        ("two", 1, 1_767_225_600)
+    );
+    assert_eq!(scenario.sha256.len(), 64);
+    let [h1, r1, _] = &scenario.nodes[..] else {
+        panic!("three nodes")
+    };
+    assert_eq!((h1.memory_bytes, r1.memory_bytes), (32 << 20, 64_000_000));
+    assert_eq!((h1.kernel.as_str(), h1.sysctls.len()), ("6.12", 2));
+    // kind < defaults < own.
+    let sysctls: Vec<_> = r1
+        .sysctls
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    assert_eq!(
+        sysctls,
+        [
+            "net.ipv4.ip_forward=0",
+            "net.ipv4.tcp_congestion_control=bbr",
+            "net.ipv6.conf.all.forwarding=0"
+        ]
+    );
+    assert_eq!(h1.files[0].path, "/etc/app.conf");
+    assert_eq!(
+        (&h1.files[0].content, h1.files[0].mode),
+        (&FileContent::Text("a: 1\n".into()), 0o644)
+    );
+    assert_eq!(
+        (&h1.files[1].content, h1.files[1].mode),
+        (&FileContent::Source(PathBuf::from("labs/in.bin")), 0o600)
+    );
+    assert_eq!(h1.setup, [vec!["ip", "link", "show"], vec!["echo", "|"]]);
+}
+
+#[test]
+fn interfaces_come_from_links_in_natural_order() {
+    let scenario = scenario();
+    let r1 = &scenario.nodes[1];
+    let brief: Vec<_> = r1
+        .interfaces
+        .iter()
+        .map(|i| (i.name.as_str(), i.mac, i.mtu, i.capture))
+        .collect();
+    assert_eq!(
+        brief,
+        [
+            ("eth2", [2, 0xaa, 0, 0, 0, 1], 1500, false),
+            ("eth10", [2, 0, 0, 1, 0, 1], 9000, true)
+        ]
+    );
+    assert_eq!(r1.interfaces[0].addresses, ["10.0.2.1/24".parse().unwrap()]);
+    assert_eq!(
+        scenario.iface_name(IfaceId {
+            node: NodeId(1),
+            index: 1
+        }),
+        "r1:eth10"
+    );
+    let routes: Vec<_> = scenario.nodes[0]
+        .routes
+        .iter()
+        .map(|route| (route.to.to_string(), route.metric))
+        .collect();
+    assert_eq!(routes, [("0.0.0.0/0".into(), None), ("fd01::/16".into(), Some(5))]);
+}
+
+#[test]
+fn processes_are_complete() {
+    let scenario = scenario();
+    let [prog, server] = &scenario.nodes[0].processes[..] else {
+        panic!("two processes")
+    };
+    assert_eq!(prog.exec, ["prog", "two words", "three"]);
+    assert_eq!(
+        (prog.start, prog.stop),
+        (SimTime(1_000_000_000), Some(SimTime(2_500_000_000)))
+    );
+    assert_eq!(
+        (prog.stop_signal, prog.stdin.as_deref(), prog.cwd.as_str()),
+        (2, Some("hello"), "/tmp")
+    );
+    assert_eq!(prog.user, User { uid: 1000, gid: 100 });
+    let env: Vec<_> = prog.env.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+    assert_eq!(env, ["DEBUG=1", "HOME=/root", "LANG=C", path]);
+    let stdout = vec![
+        StdoutCheck::Contains("done".into()),
+        StdoutCheck::Matches("a+".into()),
+        StdoutCheck::Matches("b$".into()),
+    ];
+    assert_eq!(
+        prog.expect,
+        Expect {
+            end: End::Exit(3),
+            stdout
+        }
+    );
+    assert_eq!(
+        (server.start, server.stop, server.expect.end),
+        (SimTime::ZERO, None, End::Running)
+    );
+    // An event with exec is a process of its node.
+    let late = &scenario.nodes[2].processes[0];
+    assert_eq!(
+        (late.start, late.exec[0].as_str(), late.expect.end),
+        (SimTime(20_000_000_000), "ping", End::Any)
+    );
+}
+
+#[test]
+fn links_and_events_name_directions() {
+    let scenario = scenario();
+    let link = scenario.links[0];
+    assert_eq!(
+        (link.a, link.b),
+        (
+            IfaceId {
+                node: NodeId(2),
+                index: 0
+            },
+            IfaceId {
+                node: NodeId(1),
+                index: 1
+            }
+        )
+    );
+    let base = LinkParams::new(Rate::from_mbps(1000), SimDuration::from_ms(5));
+    let loss = Probability::from_ppb(10_000_000);
+    assert_eq!(
+        link.a_to_b,
+        LinkParams {
+            loss,
+            queue: QueueLimit::Packets(100),
+            ..base
+        }
+    );
+    let (rate, queue) = (Rate(2_500_000), QueueLimit::Bytes(ByteSize(64_000)));
+    assert_eq!(link.b_to_a, LinkParams { rate, queue, ..base });
+    // By time; the first names r1 first, so its a_to_b is the link's b_to_a.
+    let loss = Some(Probability::from_ppb(50_000_000));
+    let none = LinkChange::default();
+    let set = |link, a_to_b, b_to_a| Action::SetLink { link, a_to_b, b_to_a };
+    let first = set(
+        0,
+        LinkChange { loss, ..none },
+        LinkChange {
+            loss,
+            delay: Some(SimDuration::from_ms(7)),
+            ..none
+        },
+    );
+    let down = LinkChange {
+        up: Some(false),
+        ..none
+    };
+    assert_eq!(
+        scenario.events,
+        [
+            Event {
+                at: SimTime(10_000_000_000),
+                action: first
+            },
+            Event {
+                at: SimTime(30_000_000_000),
+                action: set(1, down, down)
+            },
+        ]
+    );
+}
