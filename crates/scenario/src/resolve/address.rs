@@ -1,6 +1,6 @@
 //! Addresses of the whole network.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::document::NodeDoc;
@@ -10,7 +10,7 @@ use crate::text::{Entries, Text};
 
 /// No address may be on two interfaces.
 pub(super) fn check_clashes(docs: &Entries<NodeDoc>, nodes: &[Node]) -> Result<(), Problem> {
-    let mut owners: HashMap<IpAddr, String> = HashMap::new();
+    let mut owners: BTreeMap<IpAddr, String> = BTreeMap::new();
     for ((_, doc), node) in docs.0.iter().zip(nodes) {
         for interface in &node.interfaces {
             let name = format!("{}:{}", node.name, interface.name);
