@@ -103,7 +103,7 @@ impl Memory<'_> {
             let mut writable = self.image.segments().iter().filter(|s| s.writable);
             writable.any(|s| self.base + s.start() <= address && end <= self.base + s.end())
         };
-        if address % 8 != 0 || !(in_ram || in_data()) {
+        if !address.is_multiple_of(8) || !(in_ram || in_data()) {
             return None;
         }
         // SAFETY: the range is mapped readable as long as the instance lives, and no kernel is running.

@@ -12,7 +12,7 @@ pub mod abi;
 mod control;
 mod crash;
 mod frame;
-mod host;
+pub mod host;
 mod image;
 mod instance;
 mod map;
