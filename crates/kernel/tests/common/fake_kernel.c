@@ -148,6 +148,9 @@ static void enter(struct wt_entry *e)
 	case 'f':
 		fault();
 		break;
+	case 'j':
+		((void (*)(void))0x20)();
+		break;
 	case 'h':
 		ops->as_create(host); /* panics in the host */
 		say("still here");

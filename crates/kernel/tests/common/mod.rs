@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use windtunnel_kernel::{BootConfig, Host, Image, NicConfig, VectorState, abi};
 
-const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common");
+/// Also used by the tests of the process crate, beside this one.
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernel/tests/common");
 const INCLUDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernel/include");
 
 /// Compiles the pretended kernel with more compiler arguments, and opens it.
