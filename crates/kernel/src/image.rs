@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use object::elf;
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, Rela as _, Sym as _};
@@ -94,12 +94,12 @@ pub struct Image {
     relocations: Relocations,
     /// Address of the export `wt_kernel`.
     export: u64,
-    symbols: Option<Symbols>,
+    /// Read when first asked for: the file for debuggers is large, and few runs crash.
+    symbols: OnceLock<Option<Symbols>>,
 }
 
 impl Image {
-    /// Opens and checks an image. Symbols for reports come from `<path>.debug` if that exists, else from the
-    /// image itself.
+    /// Opens and checks an image.
     pub fn open(path: impl AsRef<Path>) -> Result<Arc<Self>, ImageError> {
         let path = path.as_ref();
         let read = |source| ImageError::Read {
@@ -113,7 +113,6 @@ impl Image {
             why,
         };
         let parsed = Parsed::of(&bytes).map_err(unusable)?;
-        let symbols = Symbols::beside(path).or_else(|| Symbols::of(&bytes));
         Ok(Arc::new(Self {
             path: path.to_owned(),
             file,
@@ -121,7 +120,7 @@ impl Image {
             segments: parsed.segments,
             relocations: parsed.relocations,
             export: parsed.export,
-            symbols,
+            symbols: OnceLock::new(),
         }))
     }
 
@@ -145,9 +144,10 @@ impl Image {
         self.segments.last().map_or(0, Segment::end)
     }
 
-    /// Names for addresses relative to the base.
+    /// Names for addresses relative to the base: from `<path>.debug` if that exists, else from the image itself.
     pub fn symbols(&self) -> Option<&Symbols> {
-        self.symbols.as_ref()
+        let read = || Symbols::beside(&self.path).or_else(|| Symbols::of(&std::fs::read(&self.path).ok()?));
+        self.symbols.get_or_init(read).as_ref()
     }
 
     pub(crate) fn file(&self) -> &File {

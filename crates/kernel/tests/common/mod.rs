@@ -19,7 +19,10 @@ pub fn try_image(more: &[&str]) -> Result<Arc<Image>, windtunnel_kernel::ImageEr
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("fake_kernel.so");
     compile(&path, more);
-    Image::open(&path)
+    let image = Image::open(&path)?;
+    // The folder goes away, and with it the file that names for reports come from.
+    assert!(image.symbols().is_some());
+    Ok(image)
 }
 
 /// As [`try_image`], linked as the real kernel is.
