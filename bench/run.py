@@ -59,7 +59,7 @@ class Bench:
     def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         self.engine: Path = Path(args.engine).absolute()
         self.repeat: int = args.repeat
-        self.seconds: float = args.seconds
+        self.seconds: int = args.seconds
         self.chains: list[int] = [int(text) for text in args.chains.split(",")]
         self.folder = folder
         self.ns3 = None if args.no_peer else self.build_ns3()
@@ -172,7 +172,7 @@ def chain_hops(bench: Bench, count: int, *options: str) -> tuple[float, float]:
 
 def ns3_hops(bench: Bench, count: int) -> tuple[float, float]:
     assert bench.ns3
-    cost = run_command([bench.ns3, f"--nodes={count}", f"--seconds={bench.seconds:g}"])
+    cost = run_command([bench.ns3, f"--nodes={count}", f"--seconds={bench.seconds}"])
     fields = dict(line.split() for line in cost.stdout.splitlines())
     return int(fields["received_packets"]) * (count - 1), cost.cpu_s
 
@@ -223,7 +223,7 @@ def measure_tcp(bench: Bench) -> Iterator[Row]:
         goodput_mbps = run.iperf("h1")["sum_received"]["bits_per_second"] / 1e6
         mine.append((bench.seconds, run.cpu_s))
         if bench.ns3:
-            cost = run_command([bench.ns3, "--mode=tcp", f"--seconds={bench.seconds:g}"])
+            cost = run_command([bench.ns3, "--mode=tcp", f"--seconds={bench.seconds}"])
             peers.append((bench.seconds, cost.cpu_s))
     note = f"{goodput_mbps:.1f} Mb/s"
     if peers:
@@ -268,7 +268,7 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--engine", default="target/release/windtunnel", help="the program to measure")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each, of which the median counts")
-    parser.add_argument("--seconds", type=float, default=5, help="simulated seconds of traffic")
+    parser.add_argument("--seconds", type=int, default=5, help="simulated seconds of traffic")
     parser.add_argument("--chains", default="8,16,32,64", help="lengths of the UDP chain")
     parser.add_argument("--only", action="append", choices=MEASUREMENTS, help="only this measurement")
     parser.add_argument("--no-peer", action="store_true", help="leave ns-3 out")
@@ -291,7 +291,7 @@ def main() -> int:
             except RunError as err:
                 say(f"{name} failed: {err}")
                 failed = True
-    print(f"{host()}; medians of {args.repeat}, {args.seconds:g} s of traffic\n\n{table(rows)}")
+    print(f"{host()}; medians of {args.repeat}, {args.seconds} s of traffic\n\n{table(rows)}")
     if args.json:
         Path(args.json).write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n", encoding="utf-8")
     return 1 if failed else 0

@@ -46,23 +46,23 @@ def chain(count: int, link: Mapping, stop: str, **run: Any) -> Mapping:
     return scenario(nodes, links, stop, **run)
 
 
-def udp_chain(count: int, seconds: float) -> Mapping:
+def udp_chain(count: int, seconds: int) -> Mapping:
     """The chain of the DCE paper's figure 2: iperf3 sends 100 Mb/s of 1470-byte datagrams from end to end."""
-    result = chain(count, {"rate": "1Gbit", "delay": "1ms"}, stop=f"{seconds + 5:g}s")
+    result = chain(count, {"rate": "1Gbit", "delay": "1ms"}, stop=f"{seconds + 5}s")
     client = f"iperf3 --client 10.0.{count - 1}.2 --udp --bitrate {UDP_RATE} --length {UDP_PAYLOAD_BYTES}"
     result["nodes"][f"n{count}"]["processes"] = [{"exec": "iperf3 --server --one-off"}]
-    result["nodes"]["n1"]["processes"] = [{"exec": f"{client} --time {seconds:g} --json", "start": "1s"}]
+    result["nodes"]["n1"]["processes"] = [{"exec": f"{client} --time {seconds} --json", "start": "1s"}]
     return result
 
 
-def tcp_pair(seconds: float, congestion_control: str = "cubic") -> Mapping:
+def tcp_pair(seconds: int, congestion_control: str = "cubic") -> Mapping:
     """iperf3 over one cable of 1 Gb/s and 1 ms."""
-    client = f"iperf3 --client 10.0.0.2 --congestion {congestion_control} --time {seconds:g} --json"
+    client = f"iperf3 --client 10.0.0.2 --congestion {congestion_control} --time {seconds} --json"
     return pair(
         [{"exec": client, "start": "1s"}],
         [{"exec": "iperf3 --server --one-off"}],
         {"rate": "1Gbit", "delay": "1ms"},
-        stop=f"{seconds + 5:g}s",
+        stop=f"{seconds + 5}s",
     )
 
 

@@ -35,7 +35,7 @@ def test_a_changed_generic_file_is_noticed(tmp_path: Path) -> None:
 
 def test_the_record_of_the_build(kernel: Path, run: Callable[..., Simulation]) -> None:
     record = json.loads((kernel.parent / "build.json").read_text(encoding="utf-8"))
-    used = run(tcp_pair(0.1)).json("manifest.json")["kernels"]
+    used = run(tcp_pair(1)).json("manifest.json")["kernels"]
     assert [row["series"] for row in used] == [SERIES]
     assert used[0]["build_hash"] == record["hash"] == kernel.parent.name
     assert used[0]["sha256"] == record["image_sha256"]
