@@ -16,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -177,7 +177,7 @@ def ns3_hops(bench: Bench, count: int) -> tuple[float, float]:
     return int(fields["received_packets"]) * (count - 1), cost.cpu_s
 
 
-def rate(measured: list[tuple[float, float]]) -> float:
+def rate(measured: Sequence[tuple[float, float]]) -> float:
     return statistics.median(amount / cpu_s for amount, cpu_s in measured)
 
 
