@@ -1,1 +1,300 @@
-//! Placeholder.
+//! Programs of a node as the host sees them: their memory, their images and the contents of their files.
+//!
+//! Everything else about a program (its task, descriptors, signals, credentials) is the library kernel's. The kernel
+//! asks for what is here through [`windtunnel_kernel::host::Host`]; [`ProcessHost`] answers for one node.
+
+mod elf;
+mod files;
+mod image;
+pub mod patch;
+mod patched;
+mod space;
+mod sys;
+pub mod table;
+pub mod trap;
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno;
+use windtunnel_kernel::abi;
+
+pub use elf::{Elf, ElfError, Segment};
+pub use files::{NodeFile, NodeFileError, WriteError};
+pub use image::ExecError;
+pub use patched::ImageRecord;
+
+use files::{FdBudget, FileService, HostTree};
+use patched::ImageCache;
+use space::{Low, Spaces};
+
+/// Length of the file of ones, bytes.
+const ONES: usize = 1 << 16;
+
+/// What the nodes of a run share: the host's files, patched images, and the low range of addresses.
+#[derive(Debug)]
+pub struct Shared {
+    host_tree: Arc<HostTree>,
+    fds: FdBudget,
+    images: ImageCache,
+    low: Mutex<Low>,
+    /// Bytes of value 1, to be read into program memory.
+    ones: OwnedFd,
+}
+
+/// Why a node's programs cannot be hosted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProcessError {
+    /// The root of the host's files.
+    #[error("cannot open the root of the nodes' files, {path}: {errno}")]
+    Root {
+        /// As given.
+        path: String,
+        /// Why.
+        errno: Errno,
+    },
+    /// Memory files.
+    #[error("cannot make a memory file: {errno}")]
+    MemoryFile {
+        /// Why.
+        errno: Errno,
+    },
+    /// The addresses for programs.
+    #[error("cannot have the addresses {:#x} to {:#x} for programs: {errno}", .range.start, .range.end)]
+    Addresses {
+        /// As given.
+        range: Range<u64>,
+        /// `EEXIST`: something is there already.
+        errno: Errno,
+    },
+    /// A file of the scenario.
+    #[error(transparent)]
+    File(#[from] NodeFileError),
+}
+
+impl Shared {
+    /// What the nodes of a run share; `root` is the host directory all see as `/`. Raises the limit on open files.
+    ///
+    /// # Errors
+    /// When `root` cannot be opened, or memory files cannot be made.
+    pub fn new(root: &Path) -> Result<Arc<Self>, ProcessError> {
+        let host_tree = HostTree::new(root).map_err(|errno| ProcessError::Root {
+            path: root.display().to_string(),
+            errno,
+        })?;
+        let memory = |errno| ProcessError::MemoryFile { errno };
+        let ones = memfd_create("windtunnel-ones", MemfdFlags::CLOEXEC).map_err(memory)?;
+        rustix::io::pwrite(&ones, &vec![1; ONES], 0).map_err(memory)?;
+        Ok(Arc::new(Self {
+            host_tree,
+            fds: FdBudget::from_process_limit(),
+            images: ImageCache::default(),
+            low: Mutex::default(),
+            ones,
+        }))
+    }
+
+    /// Every program and library that was started or mapped executable so far, sorted.
+    pub fn images(&self) -> Vec<ImageRecord> {
+        self.images.records()
+    }
+
+    /// Sets `count` bytes of program memory to 1.
+    fn write_ones(&self, address: u64, count: u64) -> Result<(), Errno> {
+        use std::os::fd::AsFd;
+        let mut done = 0;
+        while done < count {
+            let step = (count - done).min(ONES as u64);
+            let wrote = sys::read_to(self.ones.as_fd(), address.wrapping_add(done), step, 0)?;
+            if wrote < step {
+                return Err(Errno::FAULT);
+            }
+            done += wrote;
+        }
+        Ok(())
+    }
+}
+
+/// A node, as far as its programs' memory and files are concerned.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// Number of the node, unlike any other's.
+    pub node: u32,
+    /// Addresses for programs: whole slots of 4 GiB.
+    pub programs: Range<u64>,
+    /// Files over the host's, among them `/etc/hostname` and the like.
+    pub files: Vec<NodeFile>,
+    /// Modification time of those, wall clock nanoseconds.
+    pub files_mtime_ns: u64,
+}
+
+/// The memory and file part of [`windtunnel_kernel::host::Host`] for one node; methods of the same names do the same.
+#[derive(Debug)]
+pub struct ProcessHost {
+    shared: Arc<Shared>,
+    spaces: Spaces,
+    files: FileService,
+    exec_errors: Vec<ExecError>,
+}
+
+/// A result as the kernel wants it.
+fn answer(result: Result<u64, Errno>) -> i64 {
+    match result {
+        Ok(value) => value as i64,
+        Err(errno) => -i64::from(errno.raw_os_error()),
+    }
+}
+
+impl ProcessHost {
+    /// A host for the programs of a node.
+    ///
+    /// # Errors
+    /// When its addresses are taken, or one of its files cannot be.
+    pub fn new(shared: Arc<Shared>, config: &NodeConfig) -> Result<Self, ProcessError> {
+        let spaces = Spaces::new(shared.clone(), config.node, config.programs.clone()).map_err(|errno| {
+            ProcessError::Addresses {
+                range: config.programs.clone(),
+                errno,
+            }
+        })?;
+        let files = FileService::new(shared.clone(), &config.files, config.files_mtime_ns)?;
+        Ok(Self {
+            shared,
+            spaces,
+            files,
+            exec_errors: Vec::new(),
+        })
+    }
+
+    /// A handle for an open file of the engine's: a result to be written (`name` is for messages), or input to be read.
+    ///
+    /// # Errors
+    /// When the host cannot say how the file is open.
+    pub fn adopt(&mut self, fd: OwnedFd, name: &str) -> Result<u64, Errno> {
+        self.files.adopt(fd, name)
+    }
+
+    /// The first failed write to an adopted file since the last call. The run must end with it.
+    pub fn take_write_error(&mut self) -> Option<WriteError> {
+        self.files.take_write_error()
+    }
+
+    /// Why programs could not be started since the last call, in more words than an error number.
+    pub fn take_exec_errors(&mut self) -> Vec<ExecError> {
+        std::mem::take(&mut self.exec_errors)
+    }
+
+    /// Memory calls refused or changed since the last call: number and note.
+    pub fn take_notes(&mut self) -> Vec<(u32, &'static str)> {
+        self.spaces.take_notes()
+    }
+
+    /// See [`windtunnel_kernel::host::Host::as_create`].
+    pub fn as_create(&mut self) -> i64 {
+        answer(self.spaces.create())
+    }
+
+    /// See [`windtunnel_kernel::host::Host::as_fork`]. Not yet: `-ENOSYS`.
+    pub fn as_fork(&mut self, space: u64) -> i64 {
+        answer(self.spaces.fork(space))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::as_destroy`].
+    pub fn as_destroy(&mut self, space: u64) {
+        self.spaces.destroy(space);
+    }
+
+    /// See [`windtunnel_kernel::host::Host::as_activate`].
+    pub fn as_activate(&mut self, space: u64) {
+        self.spaces.activate(space);
+    }
+
+    /// See [`windtunnel_kernel::host::Host::exec_map`].
+    pub fn exec_map(&mut self, space: u64, exec: &mut abi::Exec) -> i64 {
+        let contents = || -> Result<_, Errno> {
+            let interp = if exec.interp == 0 {
+                None
+            } else {
+                Some(self.files.content(exec.interp)?.clone())
+            };
+            Ok((self.files.content(exec.file)?.clone(), interp))
+        };
+        let (file, interp) = match contents() {
+            Ok(contents) => contents,
+            Err(errno) => return answer(Err(errno)),
+        };
+        match image::exec_map(&mut self.spaces, &self.shared, space, exec, &file, interp.as_ref()) {
+            Ok(()) => 0,
+            Err(error) => {
+                let errno = error.errno;
+                self.exec_errors.push(error);
+                answer(Err(errno))
+            }
+        }
+    }
+
+    /// See [`windtunnel_kernel::host::Host::mem_call`].
+    pub fn mem_call(&mut self, space: u64, nr: u32, args: &[u64; 6], file: u64) -> i64 {
+        let content = match file {
+            0 => None,
+            file => match self.files.content(file) {
+                Ok(content) => Some(content.clone()),
+                Err(errno) => return answer(Err(errno)),
+            },
+        };
+        answer(self.spaces.mem_call(space, nr, args, content))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_lookup`].
+    pub fn fs_lookup(&mut self, dir: u64, name: &[u8], out: &mut abi::FsAttr) -> i64 {
+        answer(self.files.lookup(dir, name, out))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_readdir`].
+    pub fn fs_readdir(&mut self, dir: u64, index: u64, out: &mut abi::FsDirent) -> i64 {
+        answer(self.files.readdir(dir, index, out))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_readlink`].
+    pub fn fs_readlink(&mut self, id: u64, buf: &mut [u8]) -> i64 {
+        answer(self.files.readlink(id, buf))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_open`].
+    pub fn fs_open(&mut self, id: u64) -> i64 {
+        answer(self.files.open(id))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_create`].
+    pub fn fs_create(&mut self, from: u64, size: u64) -> i64 {
+        answer(self.files.create(from, size))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_read`].
+    pub fn fs_read(&mut self, file: u64, user_buf: *mut u8, len: u64, offset: u64) -> i64 {
+        answer(self.files.read(file, user_buf as u64, len, offset))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_write`].
+    pub fn fs_write(&mut self, file: u64, user_buf: *const u8, len: u64, offset: u64) -> i64 {
+        answer(self.files.write(file, user_buf as u64, len, offset))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_truncate`].
+    pub fn fs_truncate(&mut self, file: u64, size: u64) -> i64 {
+        answer(self.files.truncate(file, size))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_size`].
+    pub fn fs_size(&mut self, file: u64) -> i64 {
+        answer(self.files.size(file))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_release`].
+    pub fn fs_release(&mut self, file: u64) {
+        self.files.release(file);
+    }
+}

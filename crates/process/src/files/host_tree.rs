@@ -1,0 +1,295 @@
+//! The host's files as all nodes see them: read once, without ever following a symbolic link.
+//!
+//! Shared by the nodes of a run, so that all of them see the same state even if the host changes meanwhile.
+//! Only what everybody ("other") may read is visible, so that root and an ordinary user get the same run.
+//! Sockets, pipes and devices are left out. A file's inode number and link count are not the host's; see
+//! [`super::NodeTree`].
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
+use rustix::io::Errno;
+
+/// Directories kept open for quick look-ups.
+const OPEN_DIRECTORIES: usize = 64;
+
+/// What is known of a host file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostAttr {
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Wall clock, nanoseconds.
+    pub mtime_ns: u64,
+    device: u64,
+    inode: u64,
+}
+
+/// Names and type bits of a directory's entries, sorted by name.
+pub(crate) type Listing = Arc<[(Box<[u8]>, u32)]>;
+
+#[derive(Debug)]
+struct Entry {
+    parent: u32,
+    name: Box<[u8]>,
+    attr: HostAttr,
+    /// What was looked up so far; `None`: not there.
+    children: HashMap<Box<[u8]>, Option<u32>>,
+    listing: Option<Listing>,
+    target: Option<Arc<[u8]>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    entries: Vec<Entry>,
+    directories: HashMap<u32, (u64, Arc<OwnedFd>)>,
+    clock: u64,
+}
+
+/// The tree below a host directory.
+#[derive(Debug)]
+pub(crate) struct HostTree {
+    root: Arc<OwnedFd>,
+    inner: Mutex<Inner>,
+}
+
+pub(crate) const TYPE_MASK: u32 = libc::S_IFMT;
+pub(crate) const DIRECTORY: u32 = libc::S_IFDIR;
+pub(crate) const REGULAR: u32 = libc::S_IFREG;
+pub(crate) const SYMLINK: u32 = libc::S_IFLNK;
+
+impl HostTree {
+    /// Index of the tree's root.
+    pub(crate) const ROOT: u32 = 0;
+
+    /// The tree below `root`.
+    pub(crate) fn new(root: &Path) -> Result<Arc<Self>, Errno> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(CWD, root, flags, Mode::empty())?;
+        let attr = attr_of(&fstat(&root)?);
+        let entry = Entry {
+            parent: Self::ROOT,
+            name: Box::default(),
+            attr,
+            children: HashMap::new(),
+            listing: None,
+            target: None,
+        };
+        let inner = Inner {
+            entries: vec![entry],
+            ..Inner::default()
+        };
+        Ok(Arc::new(Self {
+            root: Arc::new(root),
+            inner: Mutex::new(inner),
+        }))
+    }
+
+    /// What is known of an entry.
+    pub(crate) fn attr(&self, index: u32) -> HostAttr {
+        self.lock().entries[index as usize].attr
+    }
+
+    /// Path from the tree's root, for messages.
+    pub(crate) fn path(&self, mut index: u32) -> String {
+        let inner = self.lock();
+        let mut names = Vec::new();
+        while index != Self::ROOT {
+            let entry = &inner.entries[index as usize];
+            names.push(String::from_utf8_lossy(&entry.name).into_owned());
+            index = entry.parent;
+        }
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
+
+    /// The entry `name` of directory `dir`.
+    pub(crate) fn lookup(&self, dir: u32, name: &[u8]) -> Result<u32, Errno> {
+        let mut inner = self.lock();
+        let parent = inner.entries[dir as usize].attr;
+        if parent.mode & TYPE_MASK != DIRECTORY {
+            return Err(Errno::NOTDIR);
+        }
+        if parent.mode & 0o1 == 0 {
+            return Err(Errno::ACCESS);
+        }
+        check_name(name)?;
+        if let Some(known) = inner.entries[dir as usize].children.get(name) {
+            return known.ok_or(Errno::NOENT);
+        }
+        let fd = inner.directory(&self.root, dir)?;
+        let found = match statat(&*fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Some(attr_of(&stat)).filter(|attr| is_shown(attr.mode)),
+            Err(Errno::NOENT) => None,
+            Err(errno) => return Err(errno),
+        };
+        let index = found.map(|attr| {
+            let index = u32::try_from(inner.entries.len()).expect("fewer than 2^32 files");
+            let entry = Entry {
+                parent: dir,
+                name: name.into(),
+                attr,
+                children: HashMap::new(),
+                listing: None,
+                target: None,
+            };
+            inner.entries.push(entry);
+            index
+        });
+        inner.entries[dir as usize].children.insert(name.into(), index);
+        index.ok_or(Errno::NOENT)
+    }
+
+    /// The entries of a directory.
+    pub(crate) fn list(&self, dir: u32) -> Result<Listing, Errno> {
+        let mut inner = self.lock();
+        let entry = &inner.entries[dir as usize];
+        if entry.attr.mode & TYPE_MASK != DIRECTORY {
+            return Err(Errno::NOTDIR);
+        }
+        if let Some(listing) = &entry.listing {
+            return Ok(listing.clone());
+        }
+        if entry.attr.mode & 0o5 != 0o5 {
+            return Err(Errno::ACCESS);
+        }
+        let fd = inner.directory(&self.root, dir)?;
+        let readable = openat(
+            &*fd,
+            ".",
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )?;
+        let mut entries = Vec::new();
+        for item in Dir::read_from(&readable)? {
+            let item = item?;
+            let name = item.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let mut mode = item.file_type().as_raw_mode() & TYPE_MASK;
+            if mode == 0 {
+                // This file system does not say in its directories.
+                mode = statat(&*fd, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mode & TYPE_MASK);
+            }
+            if is_shown(mode) {
+                entries.push((Box::from(name), mode));
+            }
+        }
+        entries.sort();
+        let listing: Listing = entries.into();
+        inner.entries[dir as usize].listing = Some(listing.clone());
+        Ok(listing)
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) fn readlink(&self, index: u32) -> Result<Arc<[u8]>, Errno> {
+        let mut inner = self.lock();
+        let entry = &inner.entries[index as usize];
+        if entry.attr.mode & TYPE_MASK != SYMLINK {
+            return Err(Errno::INVAL);
+        }
+        if let Some(target) = &entry.target {
+            return Ok(target.clone());
+        }
+        let parent = entry.parent;
+        let fd = inner.directory(&self.root, parent)?;
+        let target = readlinkat(&*fd, &*inner.entries[index as usize].name, Vec::new())?;
+        let target: Arc<[u8]> = target.into_bytes().into();
+        inner.entries[index as usize].target = Some(target.clone());
+        Ok(target)
+    }
+
+    /// Opens a regular file for reading.
+    pub(crate) fn open(&self, index: u32) -> Result<OwnedFd, Errno> {
+        let mut inner = self.lock();
+        let Entry { attr, parent, .. } = inner.entries[index as usize];
+        match attr.mode & TYPE_MASK {
+            REGULAR => {}
+            DIRECTORY => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
+        }
+        if attr.mode & 0o4 == 0 {
+            return Err(Errno::ACCESS);
+        }
+        let dir = inner.directory(&self.root, parent)?;
+        // Not blocking, lest the name has meanwhile become a pipe.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = openat(&*dir, &*inner.entries[index as usize].name, flags, Mode::empty())?;
+        let now = attr_of(&fstat(&fd)?);
+        let same = now.mode & TYPE_MASK == REGULAR && (now.device, now.inode) == (attr.device, attr.inode);
+        if same { Ok(fd) } else { Err(Errno::STALE) }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no panic while reading the host's files")
+    }
+}
+
+impl Inner {
+    /// An open directory, reached from the root one component at a time.
+    fn directory(&mut self, root: &Arc<OwnedFd>, dir: u32) -> Result<Arc<OwnedFd>, Errno> {
+        if dir == HostTree::ROOT {
+            return Ok(root.clone());
+        }
+        self.clock += 1;
+        let now = self.clock;
+        if let Some((used, fd)) = self.directories.get_mut(&dir) {
+            *used = now;
+            return Ok(fd.clone());
+        }
+        let Entry { parent, attr, .. } = self.entries[dir as usize];
+        let parent = self.directory(root, parent)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = openat(&*parent, &*self.entries[dir as usize].name, flags, Mode::empty())?;
+        let stat = attr_of(&fstat(&fd)?);
+        if (stat.device, stat.inode) != (attr.device, attr.inode) {
+            return Err(Errno::STALE);
+        }
+        if self.directories.len() >= OPEN_DIRECTORIES {
+            let oldest = self
+                .directories
+                .iter()
+                .min_by_key(|(_, (used, _))| *used)
+                .map(|(&dir, _)| dir);
+            self.directories.remove(&oldest.expect("not empty"));
+        }
+        let fd = Arc::new(fd);
+        self.directories.insert(dir, (now, fd.clone()));
+        Ok(fd)
+    }
+}
+
+/// A name that stays in its directory.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), Errno> {
+    if name.len() > 255 {
+        return Err(Errno::NAMETOOLONG);
+    }
+    let inside = !name.is_empty() && name != b"." && name != b".." && !name.iter().any(|&c| c == b'/' || c == 0);
+    if inside { Ok(()) } else { Err(Errno::NOENT) }
+}
+
+fn is_shown(mode: u32) -> bool {
+    matches!(mode & TYPE_MASK, DIRECTORY | REGULAR | SYMLINK)
+}
+
+fn attr_of(stat: &Stat) -> HostAttr {
+    let mtime_ns = i128::from(stat.st_mtime) * 1_000_000_000 + stat.st_mtime_nsec as i128;
+    HostAttr {
+        mode: stat.st_mode,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        size: stat.st_size as u64,
+        mtime_ns: mtime_ns.clamp(0, i128::from(u64::MAX)) as u64,
+        device: stat.st_dev,
+        inode: stat.st_ino,
+    }
+}

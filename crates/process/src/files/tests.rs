@@ -1,0 +1,310 @@
+//! A node's files over a made-up host root.
+
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use super::*;
+
+struct Fixture {
+    service: FileService,
+    _root: tempfile::TempDir,
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// A root with the shapes that matter; `files` over it.
+fn fixture(files: &[(&str, &str)]) -> Result<Fixture, NodeFileError> {
+    let root = tempfile::tempdir().unwrap();
+    let dir = root.path();
+    set_mode(dir, 0o755);
+    for name in [
+        "etc",
+        "usr/bin",
+        "tmp",
+        "proc",
+        "home/me",
+        "var/tmp",
+        "private",
+        "searchonly",
+    ] {
+        std::fs::create_dir_all(dir.join(name)).unwrap();
+        set_mode(&dir.join(name), 0o755);
+    }
+    for (name, text) in [
+        ("etc/hostname", "the-host"),
+        ("etc/passwd", "root"),
+        ("etc/shadow", "secret"),
+        ("usr/bin/tool", "tool"),
+        ("tmp/junk", "junk"),
+        ("proc/version", "host kernel"),
+        ("home/me/diary", "secret"),
+        ("var/tmp/junk", "junk"),
+        ("private/key", "secret"),
+        ("searchonly/known", "known"),
+    ] {
+        std::fs::write(dir.join(name), text).unwrap();
+        set_mode(&dir.join(name), 0o644);
+    }
+    set_mode(&dir.join("etc/shadow"), 0o640);
+    symlink("usr/bin", dir.join("bin")).unwrap();
+    symlink("/etc/passwd", dir.join("escape")).unwrap();
+    symlink("../../../../../etc", dir.join("up")).unwrap();
+    set_mode(&dir.join("private"), 0o750);
+    set_mode(&dir.join("searchonly"), 0o711);
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        dir.join("pipe"),
+        rustix::fs::FileType::Fifo,
+        0o666.into(),
+        0,
+    )
+    .unwrap();
+    let files: Vec<NodeFile> = files
+        .iter()
+        .map(|(path, text)| NodeFile {
+            path: (*path).into(),
+            bytes: text.as_bytes().into(),
+            mode: 0o644,
+        })
+        .collect();
+    let shared = Shared::new(dir).unwrap();
+    Ok(Fixture {
+        service: FileService::new(shared, &files, 7)?,
+        _root: root,
+    })
+}
+
+impl Fixture {
+    fn look(&mut self, path: &str) -> Result<abi::FsAttr, Errno> {
+        let mut attr = abi::FsAttr {
+            id: 1,
+            mode: libc::S_IFDIR,
+            ..no_attr()
+        };
+        for name in path.split('/').filter(|name| !name.is_empty()) {
+            let dir = attr.id;
+            self.service.lookup(dir, name.as_bytes(), &mut attr)?;
+        }
+        Ok(attr)
+    }
+
+    fn text(&mut self, path: &str) -> Result<String, Errno> {
+        let id = self.look(path)?.id;
+        let handle = self.service.open(id)?;
+        let content = self.service.content(handle)?;
+        let bytes = content.bytes(&self.service.shared.fds)?;
+        Ok(String::from_utf8(bytes).unwrap())
+    }
+
+    fn list(&mut self, path: &str) -> Result<Vec<String>, Errno> {
+        let id = self.look(path)?.id;
+        let mut names = Vec::new();
+        let mut entry = abi::FsDirent {
+            ino: 0,
+            mode: 0,
+            name_len: 0,
+            name: [0; 256],
+        };
+        while self.service.readdir(id, names.len() as u64, &mut entry)? == 1 {
+            names.push(String::from_utf8(entry.name[..entry.name_len as usize].into()).unwrap());
+        }
+        Ok(names)
+    }
+}
+
+fn no_attr() -> abi::FsAttr {
+    abi::FsAttr {
+        id: 0,
+        size: 0,
+        mtime_ns: 0,
+        ino: 0,
+        mode: 0,
+        uid: 0,
+        gid: 0,
+        rdev_major: 0,
+        rdev_minor: 0,
+        nlink: 0,
+    }
+}
+
+#[test]
+fn own_directories_are_empty_and_the_rest_is_sorted() {
+    let mut node = fixture(&[]).unwrap();
+    let names = [
+        "bin",
+        "dev",
+        "escape",
+        "etc",
+        "home",
+        "private",
+        "proc",
+        "root",
+        "run",
+        "searchonly",
+        "sys",
+        "tmp",
+    ];
+    let names: Vec<&str> = names.into_iter().chain(["up", "usr", "var"]).collect();
+    assert_eq!(node.list("/").unwrap(), names);
+    for hidden in ["/home", "/proc", "/tmp", "/var/tmp", "/root", "/run", "/sys", "/dev"] {
+        assert_eq!(node.list(hidden).unwrap(), Vec::<String>::new(), "{hidden}");
+    }
+    assert_eq!(node.look("/home/me").unwrap_err(), Errno::NOENT);
+    assert_eq!(node.look("/tmp").unwrap().mode, libc::S_IFDIR | 0o1777);
+    assert_eq!(node.look("/pipe").unwrap_err(), Errno::NOENT);
+}
+
+#[test]
+fn only_what_everybody_may_read_is_readable() {
+    let mut node = fixture(&[]).unwrap();
+    assert_eq!(node.list("/etc").unwrap(), ["hostname", "passwd", "shadow"]);
+    assert_eq!(node.look("/etc/shadow").unwrap().mode & 0o777, 0o640);
+    assert_eq!(node.text("/etc/shadow").unwrap_err(), Errno::ACCESS);
+    assert_eq!(node.list("/private").unwrap_err(), Errno::ACCESS);
+    assert_eq!(node.look("/private/key").unwrap_err(), Errno::ACCESS);
+    assert_eq!(node.list("/searchonly").unwrap_err(), Errno::ACCESS);
+    assert_eq!(node.text("/searchonly/known").unwrap(), "known");
+}
+
+#[test]
+fn nothing_leads_out_of_the_tree() {
+    let mut node = fixture(&[]).unwrap();
+    for name in ["..", ".", "", "a/b", "etc/passwd", "\0"] {
+        let mut attr = no_attr();
+        assert!(node.service.lookup(1, name.as_bytes(), &mut attr).is_err(), "{name:?}");
+    }
+    let long = vec![b'a'; 256];
+    assert_eq!(node.service.lookup(1, &long, &mut no_attr()), Err(Errno::NAMETOOLONG));
+    // Links are seen as links, not followed.
+    let link = node.look("/escape").unwrap();
+    assert_eq!(link.mode & libc::S_IFMT, libc::S_IFLNK);
+    assert_eq!(node.service.open(link.id), Err(Errno::INVAL));
+    let mut buffer = [0; 64];
+    assert_eq!(node.service.readlink(link.id, &mut buffer), Ok(11));
+    assert_eq!(&buffer[..11], b"/etc/passwd");
+    assert_eq!(node.look("/up/passwd").unwrap_err(), Errno::NOTDIR);
+    assert_eq!(node.look("/etc/passwd/x").unwrap_err(), Errno::NOTDIR);
+    assert_eq!(node.service.lookup(99, b"x", &mut no_attr()), Err(Errno::STALE));
+}
+
+#[test]
+fn a_directory_swapped_for_a_link_is_not_entered() {
+    let mut node = fixture(&[]).unwrap();
+    node.look("/usr/bin").unwrap();
+    let root = node._root.path();
+    std::fs::rename(root.join("usr"), root.join("moved")).unwrap();
+    symlink("/", root.join("usr")).unwrap();
+    // `usr` is held open and still the old directory; a name below it is found there and not through the link.
+    assert_eq!(node.text("/usr/bin/tool").unwrap(), "tool");
+    assert_eq!(node.look("/usr/etc").unwrap_err(), Errno::NOENT);
+}
+
+#[test]
+fn given_files_lie_over_the_hosts() {
+    let mut node = fixture(&[
+        ("/etc/hostname", "h1"),
+        ("/bin/extra", "x"),
+        ("/opt/a/b", "deep"),
+        ("/home/u/file", "own"),
+    ])
+    .unwrap();
+    assert_eq!(node.text("/etc/hostname").unwrap(), "h1");
+    assert_eq!(node.text("/etc/passwd").unwrap(), "root");
+    // /bin is a link on the host: the file goes where it points, and the link stays.
+    assert_eq!(node.look("/bin").unwrap().mode & libc::S_IFMT, libc::S_IFLNK);
+    assert_eq!(node.list("/usr/bin").unwrap(), ["extra", "tool"]);
+    assert_eq!(node.text("/opt/a/b").unwrap(), "deep");
+    assert_eq!(node.list("/home").unwrap(), ["u"]);
+    let attr = node.look("/etc/hostname").unwrap();
+    assert_eq!(
+        (attr.mode, attr.size, attr.mtime_ns, attr.uid),
+        (libc::S_IFREG | 0o644, 2, 7, 0)
+    );
+}
+
+#[test]
+fn impossible_files_are_named() {
+    let text = |files: &[(&str, &str)]| fixture(files).err().unwrap().to_string();
+    assert_eq!(
+        text(&[("etc/x", "")]),
+        "file \"etc/x\": a path inside a node starts with / and has no empty, . or .. parts"
+    );
+    assert!(text(&[("/a/../b", "")]).contains("no empty, . or .. parts"));
+    assert_eq!(
+        text(&[("/etc/passwd/x", "")]),
+        "file \"/etc/passwd/x\": \"passwd\" on the way to it is not a directory"
+    );
+    assert_eq!(
+        text(&[("/etc", "")]),
+        "file \"/etc\": there is already a directory of that name"
+    );
+    assert_eq!(
+        text(&[("/a", ""), ("/a", "")]),
+        "file \"/a\": there is already a file of that name"
+    );
+}
+
+#[test]
+fn inode_numbers_are_those_of_the_path() {
+    let mut first = fixture(&[]).unwrap();
+    let mut second = fixture(&[("/etc/new", "")]).unwrap();
+    let ino = first.look("/etc/passwd").unwrap().ino;
+    second.look("/usr/bin/tool").unwrap();
+    assert_eq!(second.look("/etc/passwd").unwrap().ino, ino);
+    assert_ne!(first.look("/etc/hostname").unwrap().ino, ino);
+    let mut entry = abi::FsDirent {
+        ino: 0,
+        mode: 0,
+        name_len: 0,
+        name: [0; 256],
+    };
+    let etc = first.look("/etc").unwrap().id;
+    first.service.readdir(etc, 1, &mut entry).unwrap();
+    assert_eq!(entry.ino, ino);
+}
+
+#[test]
+fn what_was_seen_once_stays() {
+    let mut node = fixture(&[]).unwrap();
+    node.list("/etc").unwrap();
+    assert_eq!(node.look("/etc/late").unwrap_err(), Errno::NOENT);
+    std::fs::write(node._root.path().join("etc/late"), "x").unwrap();
+    assert_eq!(node.look("/etc/late").unwrap_err(), Errno::NOENT);
+    assert!(!node.list("/etc").unwrap().contains(&"late".to_string()));
+}
+
+#[test]
+fn a_failed_write_to_a_result_is_kept() {
+    let mut node = fixture(&[]).unwrap();
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let handle = node.service.adopt(full.into(), "stdout of h1").unwrap();
+    let data = [1_u8; 4];
+    assert_eq!(
+        node.service.write(handle, data.as_ptr() as u64, 4, 0),
+        Err(Errno::NOSPC)
+    );
+    let error = node.service.take_write_error().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "cannot write stdout of h1: No space left on device (os error 28)"
+    );
+    assert_eq!(node.service.take_write_error(), None);
+}
+
+#[test]
+fn written_files_are_copies() {
+    let mut node = fixture(&[]).unwrap();
+    let id = node.look("/etc/passwd").unwrap().id;
+    let lower = node.service.open(id).unwrap();
+    let data = *b"toor";
+    assert_eq!(node.service.write(lower, data.as_ptr() as u64, 4, 0), Err(Errno::BADF));
+    let upper = node.service.create(lower, 4).unwrap();
+    assert_eq!(node.service.write(upper, data.as_ptr() as u64, 4, 2), Ok(4));
+    assert_eq!(node.service.size(upper), Ok(6));
+    assert_eq!(node.text("/etc/passwd").unwrap(), "root");
+    node.service.release(upper);
+    assert_eq!(node.service.size(upper), Err(Errno::BADF));
+}

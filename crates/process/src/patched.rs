@@ -1,0 +1,183 @@
+//! Patched copies of programs and libraries, one per content, shared by every node that maps it executable.
+
+use std::collections::{BTreeSet, HashMap};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::{Errno, pwrite};
+use sha2::{Digest, Sha256};
+
+use crate::elf::{Elf, ElfError};
+use crate::patch;
+use crate::sys::PAGE;
+
+/// A program image that ran or was mapped executable, for the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ImageRecord {
+    /// Path in the node's tree, or a description of contents made in the run.
+    pub path: String,
+    /// SHA-256 of the file as it is on disk, in hexadecimal.
+    pub sha256: String,
+}
+
+/// An ELF file with its system call sites redirected, as a memory file: the file's bytes, then the trampolines.
+#[derive(Debug)]
+pub(crate) struct PatchedImage {
+    memory: OwnedFd,
+    /// The headers of the file.
+    pub elf: Elf,
+    /// Where the trampolines go, before the bias; page-aligned, past the image.
+    pub trampolines_vaddr: u64,
+    /// Whole pages of trampolines, bytes; 0: none.
+    pub trampolines_len: u64,
+    /// Offset of the trampolines in the memory file, bytes.
+    pub trampolines_offset: u64,
+}
+
+impl PatchedImage {
+    /// The memory file.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+
+    fn new(file: &[u8]) -> Result<Self, ImageError> {
+        let elf = Elf::parse(file).map_err(ImageError::Elf)?;
+        let memory = memfd_create("windtunnel-image", MemfdFlags::CLOEXEC).map_err(ImageError::Io)?;
+        write_all(&memory, file, 0)?;
+        let mut image = Self {
+            memory,
+            elf,
+            trampolines_vaddr: 0,
+            trampolines_len: 0,
+            trampolines_offset: (file.len() as u64).next_multiple_of(PAGE),
+        };
+        // Patching is only speed: what cannot be analysed runs by way of the trap behind every `syscall`.
+        if let Ok(patched) = patch::analyse(file)
+            && !patched.trampolines.is_empty()
+            && patched.trampoline_vaddr >= image.elf.span().end
+        {
+            image.trampolines_vaddr = patched.trampoline_vaddr;
+            image.trampolines_len = (patched.trampolines.len() as u64).next_multiple_of(PAGE);
+            write_all(&image.memory, &patched.trampolines, image.trampolines_offset)?;
+            rustix::fs::ftruncate(&image.memory, image.trampolines_offset + image.trampolines_len)
+                .map_err(ImageError::Io)?;
+            for (offset, bytes) in &patched.text {
+                write_all(&image.memory, bytes, *offset)?;
+            }
+        }
+        Ok(image)
+    }
+}
+
+/// Why there is no image of a file.
+#[derive(Clone, Debug)]
+pub(crate) enum ImageError {
+    /// The file is no program.
+    Elf(ElfError),
+    /// It could not be read or kept.
+    Io(Errno),
+}
+
+impl ImageError {
+    /// What a program sees from `execve`.
+    pub(crate) fn errno(&self) -> Errno {
+        match self {
+            Self::Elf(_) => Errno::NOEXEC,
+            Self::Io(errno) => *errno,
+        }
+    }
+}
+
+/// All patched images of a run.
+#[derive(Debug, Default)]
+pub(crate) struct ImageCache {
+    by_hash: Mutex<HashMap<[u8; 32], Arc<PatchedImage>>>,
+    records: Mutex<BTreeSet<ImageRecord>>,
+}
+
+impl ImageCache {
+    /// The image of a file's bytes; `path` is recorded.
+    pub(crate) fn get(&self, path: &str, file: &[u8]) -> Result<Arc<PatchedImage>, ImageError> {
+        let hash: [u8; 32] = Sha256::digest(file).into();
+        let mut images = self.by_hash.lock().expect("no panic while patching");
+        let image = match images.get(&hash) {
+            Some(image) => image.clone(),
+            None => {
+                let image = Arc::new(PatchedImage::new(file)?);
+                images.insert(hash, image.clone());
+                image
+            }
+        };
+        let sha256 = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.records
+            .lock()
+            .expect("no panic while recording")
+            .insert(ImageRecord {
+                path: path.into(),
+                sha256,
+            });
+        Ok(image)
+    }
+
+    /// Every image asked for, sorted.
+    pub(crate) fn records(&self) -> Vec<ImageRecord> {
+        self.records
+            .lock()
+            .expect("no panic while recording")
+            .iter()
+            .cloned()
+            .collect()
+    }
+}
+
+fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), ImageError> {
+    while !bytes.is_empty() {
+        match pwrite(fd, bytes, offset) {
+            Ok(0) => return Err(ImageError::Io(Errno::NOSPC)),
+            Ok(count) => {
+                bytes = &bytes[count..];
+                offset += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(ImageError::Io(errno)),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_copy_per_content_and_one_record_per_path() {
+        let cache = ImageCache::default();
+        let shell = std::fs::read("/bin/sh").unwrap();
+        let first = cache.get("/bin/sh", &shell).unwrap();
+        let second = cache.get("/bin/dash", &shell).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        let records = cache.records();
+        assert_eq!(
+            records.iter().map(|r| r.path.as_str()).collect::<Vec<_>>(),
+            ["/bin/dash", "/bin/sh"]
+        );
+        assert_eq!(records[0].sha256, records[1].sha256);
+        assert!(matches!(
+            cache.get("/etc/passwd", b"root"),
+            Err(ImageError::Elf(ElfError::NotElf { .. }))
+        ));
+        assert_eq!(cache.records().len(), 2);
+    }
+
+    #[test]
+    fn only_text_differs_from_the_file() {
+        let file = std::fs::read("/bin/sh").unwrap();
+        let image = PatchedImage::new(&file).unwrap();
+        let mut copy = vec![0; file.len()];
+        assert_eq!(rustix::io::pread(image.fd(), &mut copy, 0).unwrap(), file.len());
+        for (at, _) in file.iter().zip(&copy).enumerate().filter(|(_, (a, b))| a != b) {
+            assert!(image.elf.executable_at(at as u64).is_some(), "byte {at} is not text");
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Address spaces of a node's programs, all within the engine's one: which addresses each may have, and what is there.
+//!
+//! ```text
+//! slot of 4 GiB:   +16 MiB  program image (PIE), program break after it
+//!                  +1 GiB   mappings, lowest free address first; the interpreter is the first of them
+//!                  top      stack, 1 MiB below the end of the slot
+//! ```
+//! Programs linked to fixed addresses live in the low range, which all nodes share: the one that runs has its image
+//! there, the others keep theirs parked in slots of their own ([`Low`]). All addresses depend on the order of a node's
+//! own requests only. A mapping too large for the slot gets further slots.
+//!
+//! The [`Tree`] is the truth about what is mapped; the host is never asked. Each of its mappings lies within one
+//! mapping of the host, so that it can be moved with one `mremap`: that is why advice and locks that would split the
+//! host's are not passed on.
+
+mod calls;
+mod low;
+mod remap;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+
+use crate::Shared;
+use crate::files::Content;
+use crate::sys::{Backing, PAGE, Room};
+
+pub(crate) use low::{LOW_END, Low};
+pub(crate) use tree::{FileMap, Kind, Role, Tree, Vma};
+
+/// Bytes of a program slot, and its alignment.
+pub(crate) const SLOT: u64 = 1 << 32;
+/// Offset of a position-independent program in its slot, before the stagger.
+const IMAGE_OFFSET: u64 = 16 << 20;
+/// Offset of the first mapping in a slot; the program break ends here.
+const MAPPINGS_OFFSET: u64 = 1 << 30;
+/// Never mapped at the ends of areas and below the stack, bytes.
+const GUARD: u64 = 1 << 20;
+/// Bounds of the stack's size, bytes: an unlimited stack gets the greater.
+const STACK_RANGE: Range<u64> = 128 << 10..256 << 20;
+/// End of addresses a program may name.
+const TASK_SIZE: u64 = (1 << 47) - PAGE;
+
+/// A program's request that was not carried out as Linux would; reported once per run.
+pub(crate) type Note = (u32, &'static str);
+
+/// One program's address space.
+#[derive(Debug)]
+pub(crate) struct Space {
+    id: u64,
+    /// Its first slot.
+    slot: u64,
+    /// All its slots, ascending.
+    slots: Vec<Range<u64>>,
+    /// Where mappings without a fixed address go, in order of preference.
+    areas: Vec<Range<u64>>,
+    tree: Tree,
+    heap: Heap,
+    /// Where the low range is kept while another program has it; only of programs that use it.
+    parking: Option<Range<u64>>,
+}
+
+/// The program break.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heap {
+    start: u64,
+    /// As the program set it: not aligned.
+    end: u64,
+    limit: u64,
+}
+
+/// The address spaces of one node.
+#[derive(Debug)]
+pub(crate) struct Spaces {
+    shared: Arc<Shared>,
+    room: Arc<Room>,
+    slots: Slots,
+    spaces: BTreeMap<u64, Space>,
+    /// Ids are never used twice, and not by two nodes: the kernels compare them with the low range's owner.
+    next_id: u64,
+    notes: BTreeSet<Note>,
+}
+
+impl Spaces {
+    /// Address spaces in `programs` for node number `node`.
+    pub(crate) fn new(shared: Arc<Shared>, node: u32, programs: Range<u64>) -> Result<Self, Errno> {
+        if !programs.start.is_multiple_of(SLOT) || !programs.end.is_multiple_of(SLOT) {
+            return Err(Errno::INVAL);
+        }
+        let room = Arc::new(Room::claim(programs.clone())?);
+        Ok(Self {
+            shared,
+            room,
+            slots: Slots::new(programs),
+            spaces: BTreeMap::new(),
+            next_id: (u64::from(node) + 1) << 32,
+            notes: BTreeSet::new(),
+        })
+    }
+
+    /// A new, empty space.
+    pub(crate) fn create(&mut self) -> Result<u64, Errno> {
+        let range = self.slots.take(1).ok_or(Errno::NOMEM)?;
+        let id = self.next_id;
+        self.next_id += 1;
+        let mappings = range.start + MAPPINGS_OFFSET..range.end - GUARD;
+        let space = Space {
+            id,
+            slot: range.start,
+            areas: vec![mappings],
+            slots: vec![range],
+            tree: Tree::default(),
+            heap: Heap::default(),
+            parking: None,
+        };
+        self.spaces.insert(id, space);
+        Ok(id)
+    }
+
+    /// A private copy of a space. Not yet: every pointer in the copy would have to stay valid at the same address,
+    /// so the writable mappings of both must take turns there, as the low range's do.
+    pub(crate) fn fork(&mut self, _id: u64) -> Result<u64, Errno> {
+        Err(Errno::NOSYS)
+    }
+
+    /// Drops a space.
+    pub(crate) fn destroy(&mut self, id: u64) {
+        if let Some(mut work) = self.work(id) {
+            work.clear();
+            if let Some(space) = self.spaces.remove(&id) {
+                space.slots.into_iter().for_each(|range| self.slots.give(range));
+            }
+        }
+    }
+
+    /// Brings the low range of a space in place.
+    pub(crate) fn activate(&mut self, id: u64) {
+        if let Some(work) = self.work(id) {
+            work.activate();
+        }
+    }
+
+    /// A memory call: `nr` as on x86-64, `content` for a mapping of a file.
+    pub(crate) fn mem_call(
+        &mut self,
+        id: u64,
+        nr: u32,
+        args: &[u64; 6],
+        content: Option<Arc<Content>>,
+    ) -> Result<u64, Errno> {
+        let mut work = self.work(id).ok_or(Errno::NOMEM)?;
+        let result = work.call(nr, args, content);
+        work.sync_low();
+        result
+    }
+
+    /// Requests that were refused or changed since the last call.
+    pub(crate) fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes).into_iter().collect()
+    }
+
+    pub(crate) fn work(&mut self, id: u64) -> Option<Work<'_>> {
+        let space = self.spaces.get_mut(&id)?;
+        Some(Work {
+            space,
+            slots: &mut self.slots,
+            room: &self.room,
+            shared: &self.shared,
+            notes: &mut self.notes,
+        })
+    }
+}
+
+impl Drop for Spaces {
+    fn drop(&mut self) {
+        let ids: Vec<u64> = self.spaces.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.destroy(id));
+    }
+}
+
+/// The slots of a node's region.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    start: u64,
+    taken: Vec<bool>,
+}
+
+impl Slots {
+    fn new(programs: Range<u64>) -> Self {
+        let count = (programs.end - programs.start) / SLOT;
+        Self {
+            start: programs.start,
+            taken: vec![false; count as usize],
+        }
+    }
+
+    /// The lowest `count` free slots in a row.
+    fn take(&mut self, count: u64) -> Option<Range<u64>> {
+        let count = usize::try_from(count).ok()?;
+        let first = (0..self.taken.len().checked_sub(count)? + 1)
+            .find(|&first| self.taken[first..first + count].iter().all(|taken| !taken))?;
+        self.taken[first..first + count].fill(true);
+        let start = self.start + first as u64 * SLOT;
+        Some(start..start + count as u64 * SLOT)
+    }
+
+    fn give(&mut self, range: Range<u64>) {
+        let first = ((range.start - self.start) / SLOT) as usize;
+        let count = ((range.end - range.start) / SLOT) as usize;
+        assert!(
+            self.taken[first..first + count].iter().all(|&taken| taken),
+            "slots given back twice"
+        );
+        self.taken[first..first + count].fill(false);
+    }
+
+    fn number(&self, address: u64) -> u64 {
+        (address - self.start) / SLOT
+    }
+}
+
+/// One space together with what its operations need.
+pub(crate) struct Work<'a> {
+    space: &'a mut Space,
+    slots: &'a mut Slots,
+    room: &'a Arc<Room>,
+    shared: &'a Shared,
+    notes: &'a mut BTreeSet<Note>,
+}
+
+impl Work<'_> {
+    /// Whether all of `range` is this space's own to map.
+    fn owns(&self, range: &Range<u64>) -> bool {
+        let inside = |outer: &Range<u64>| outer.start <= range.start && range.end <= outer.end;
+        match &self.space.parking {
+            Some(parking) if range.start < LOW_END => inside(&low::window(parking)),
+            _ => self.space.slots.iter().any(inside),
+        }
+    }
+
+    /// Runs `act` on the room and the address where the host has `address` now.
+    fn at<T>(&self, address: u64, act: impl FnOnce(&Room, u64) -> T) -> T {
+        if address >= LOW_END {
+            return act(self.room, address);
+        }
+        let low = self.shared.low.lock().expect("no panic while moving the low range");
+        match low.room_of(self.space.id) {
+            Some(room) => act(room, address),
+            None => {
+                let parking = self
+                    .space
+                    .parking
+                    .as_ref()
+                    .expect("only spaces with parking own low addresses");
+                act(self.room, parking.start + address)
+            }
+        }
+    }
+
+    /// A free place for `len` bytes, from further slots if need be.
+    fn find_place(&mut self, len: u64, align: u64) -> Result<u64, Errno> {
+        let found = self
+            .space
+            .areas
+            .iter()
+            .find_map(|area| self.space.tree.first_hole(area.clone(), len, align));
+        if let Some(start) = found {
+            return Ok(start);
+        }
+        let bytes = len.checked_add(2 * GUARD + align).ok_or(Errno::NOMEM)?;
+        let range = self.slots.take(bytes.div_ceil(SLOT)).ok_or(Errno::NOMEM)?;
+        let area = range.start + GUARD..range.end - GUARD;
+        self.space.slots.push(range);
+        self.space.areas.push(area.clone());
+        self.space.tree.first_hole(area, len, align).ok_or(Errno::NOMEM)
+    }
+
+    /// Maps `vma` at `start`, replacing what is there; trampolines that served the old go with it.
+    fn map(&mut self, start: u64, vma: Vma) -> Result<(), Errno> {
+        let len = vma.end - start;
+        self.space.tree.remove(start..vma.end);
+        let result = match &vma.kind {
+            Kind::Anonymous(_) => self.at(start, |room, at| room.map(at, len, vma.prot, &Backing::Anonymous, true)),
+            Kind::File(FileMap {
+                patched: Some(image),
+                offset,
+                ..
+            }) => {
+                let backing = Backing::File {
+                    fd: image.fd(),
+                    offset: *offset,
+                    shared: false,
+                };
+                self.at(start, |room, at| room.map(at, len, vma.prot, &backing, true))
+            }
+            Kind::File(file) => file.content.with_fd(&self.shared.fds, |fd| {
+                // What a program cannot write it sees as it was opened, so a private mapping serves.
+                let shared = file.shared && file.content.writable;
+                let backing = Backing::File {
+                    fd,
+                    offset: file.offset,
+                    shared,
+                };
+                self.at(start, |room, at| room.map(at, len, vma.prot, &backing, true))
+            }),
+            Kind::Gap { .. } | Kind::Trampolines { .. } => unreachable!("mapped by map_trampolines"),
+        };
+        match result {
+            Ok(()) => self.space.tree.insert(start, vma),
+            // Linux has already unmapped the old by then, too.
+            Err(_) => self.at(start, |room, at| room.unmap(at, len)),
+        }
+        result
+    }
+
+    /// Unmaps `range`, and the trampolines after an image that goes.
+    fn unmap(&mut self, range: Range<u64>) {
+        self.unmap_exact(range.clone());
+        let Some((_, vma)) = self.space.tree.find(range.end) else {
+            return;
+        };
+        if let Kind::Gap { image } | Kind::Trampolines { image } = vma.kind
+            && range.contains(&image)
+        {
+            let mut end = range.end;
+            while let Some((_, vma)) = self.space.tree.find(end).filter(|(_, vma)| !vma.visible()) {
+                end = vma.end;
+            }
+            self.unmap_exact(range.end..end);
+        }
+    }
+
+    fn unmap_exact(&mut self, range: Range<u64>) {
+        for (start, vma) in self.space.tree.remove(range) {
+            if vma.backed() {
+                self.at(start, |room, at| room.unmap(at, vma.end - start));
+            }
+        }
+    }
+
+    /// Empties the space down to its first slot.
+    fn clear(&mut self) {
+        let id = self.space.id;
+        self.shared
+            .low
+            .lock()
+            .expect("no panic while moving the low range")
+            .vacate(id);
+        self.space.tree.clear();
+        for range in &self.space.slots {
+            self.room.unmap(range.start, range.end - range.start);
+        }
+        if let Some(parking) = self.space.parking.take() {
+            self.room.unmap(parking.start, parking.end - parking.start);
+            self.slots.give(parking);
+        }
+        for range in self.space.slots.split_off(1) {
+            self.slots.give(range);
+        }
+        self.space.areas.truncate(1);
+        self.space.heap = Heap::default();
+    }
+
+    fn note(&mut self, nr: i64, text: &'static str) {
+        self.notes.insert((nr as u32, text));
+    }
+}
+
+/// What exec needs of a space; see `image.rs`.
+impl Work<'_> {
+    /// Drops all there is and lays the space out anew: a stack of about `stack_size` bytes, whose place is the result,
+    /// and room in the low range up to `low_end` if not 0.
+    pub(crate) fn begin(&mut self, stack_size: u64, low_end: u64) -> Result<Range<u64>, Errno> {
+        self.clear();
+        if low_end > 0 {
+            let parking = self.slots.take(low_end.div_ceil(SLOT)).ok_or(Errno::NOMEM)?;
+            self.space.parking = Some(parking);
+            self.shared
+                .low
+                .lock()
+                .expect("no panic while moving the low range")
+                .prepare()?;
+        }
+        let size = stack_size
+            .clamp(STACK_RANGE.start, STACK_RANGE.end)
+            .next_multiple_of(PAGE);
+        let top = self.space.slot + SLOT - GUARD;
+        self.space.areas[0] = self.space.slot + MAPPINGS_OFFSET..top - size - GUARD;
+        Ok(top - size..top)
+    }
+
+    /// Where a position-independent program goes: staggered, so that programs do not share cache sets.
+    pub(crate) fn image_place(&self, align: u64) -> u64 {
+        let stagger = (self.slots.number(self.space.slot) * 37 % 512) * PAGE;
+        (self.space.slot + IMAGE_OFFSET + stagger).next_multiple_of(align)
+    }
+
+    /// Whether all of `range` may be mapped by this program.
+    pub(crate) fn may_map(&self, range: &Range<u64>) -> bool {
+        self.owns(range)
+    }
+
+    /// A place among the mappings, with `extra` bytes free after it.
+    pub(crate) fn mapping_place(&mut self, len: u64, extra: u64, align: u64) -> Result<u64, Errno> {
+        self.find_place(len + extra, align)
+    }
+
+    /// Maps private zeroed memory.
+    pub(crate) fn map_anonymous(&mut self, range: Range<u64>, prot: u8, role: Role) -> Result<(), Errno> {
+        self.map(
+            range.start,
+            Vma {
+                end: range.end,
+                prot,
+                kind: Kind::Anonymous(role),
+            },
+        )
+    }
+
+    /// Maps part of a file's patched copy.
+    pub(crate) fn map_image(&mut self, range: Range<u64>, prot: u8, file: FileMap) -> Result<(), Errno> {
+        self.map(
+            range.start,
+            Vma {
+                end: range.end,
+                prot,
+                kind: Kind::File(file),
+            },
+        )
+    }
+
+    /// Overwrites mapped, writable memory with zeros.
+    pub(crate) fn zero(&self, start: u64, len: u64) {
+        self.at(start, |room, at| room.zero(at, len));
+    }
+
+    /// Lets the program break start at `start`, or at the place of an image if the program has none in its slot.
+    pub(crate) fn begin_heap(&mut self, start: Option<u64>) -> u64 {
+        let start = start.unwrap_or_else(|| self.image_place(PAGE));
+        let limit = self.space.slot + MAPPINGS_OFFSET - GUARD;
+        self.space.heap = Heap {
+            start,
+            end: start,
+            limit,
+        };
+        start
+    }
+
+    /// Tells the low range, if the space holds it, what to move.
+    pub(crate) fn finish(&mut self) {
+        self.sync_low();
+    }
+}
+
+#[cfg(test)]
+#[path = "space/tests.rs"]
+pub(crate) mod tests;

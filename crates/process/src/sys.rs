@@ -1,0 +1,264 @@
+//! The one place that changes the host's memory map (an unsafe room).
+//!
+//! A [`Room`] is a range of addresses that nothing but programs uses. It is claimed once, checked to be empty, and
+//! every operation is checked to stay inside it. That is why the functions here are safe to call: whatever a program
+//! asks for, no memory of the engine, of a kernel or of another node can be touched.
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Mutex;
+
+use rustix::io::Errno;
+
+/// Size of a page, bytes.
+pub(crate) const PAGE: u64 = 4096;
+
+/// `PROT_READ` of a program's request.
+pub(crate) const READ: u8 = 1;
+/// `PROT_WRITE` of a program's request.
+pub(crate) const WRITE: u8 = 2;
+/// `PROT_EXEC` of a program's request.
+pub(crate) const EXEC: u8 = 4;
+
+/// Rooms in use by this process.
+static CLAIMED: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+/// A range of addresses for programs only; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    range: Range<u64>,
+}
+
+/// What backs a new mapping.
+pub(crate) enum Backing<'a> {
+    /// Zeroed private memory.
+    Anonymous,
+    /// A file from `offset` bytes on.
+    File {
+        fd: BorrowedFd<'a>,
+        offset: u64,
+        shared: bool,
+    },
+}
+
+impl Room {
+    /// Claims `range`, which must be page-aligned, unclaimed, and without any mapping of the host.
+    pub(crate) fn claim(range: Range<u64>) -> Result<Self, Errno> {
+        let mut claimed = CLAIMED.lock().expect("no panic while claiming");
+        if !range.start.is_multiple_of(PAGE) || !range.end.is_multiple_of(PAGE) || range.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        if claimed
+            .iter()
+            .any(|&(start, end)| start < range.end && range.start < end)
+        {
+            return Err(Errno::EXIST);
+        }
+        let len = (range.end - range.start) as usize;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        // SAFETY: MAP_FIXED_NOREPLACE never touches an existing mapping.
+        let at = unsafe { libc::mmap(range.start as *mut libc::c_void, len, libc::PROT_NONE, flags, -1, 0) };
+        if at == libc::MAP_FAILED {
+            return Err(last_error());
+        }
+        // SAFETY: this is the mapping made above, and nothing has been stored in it.
+        unsafe { libc::munmap(at, len) };
+        if at as u64 != range.start {
+            return Err(Errno::EXIST);
+        }
+        claimed.push((range.start, range.end));
+        Ok(Self { range })
+    }
+
+    /// The addresses of the room.
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.range.clone()
+    }
+
+    fn check(&self, start: u64, len: u64) {
+        let end = start.checked_add(len);
+        assert!(
+            start >= self.range.start && end.is_some_and(|end| end <= self.range.end) && start.is_multiple_of(PAGE),
+            "{start:#x}+{len:#x} is not in the room {:#x?}",
+            self.range
+        );
+    }
+
+    /// Maps `backing` at `start`. With `replace`, what was there goes; without, anything there is `EEXIST`.
+    pub(crate) fn map(&self, start: u64, len: u64, prot: u8, backing: &Backing, replace: bool) -> Result<(), Errno> {
+        self.check(start, len);
+        let place = if replace {
+            libc::MAP_FIXED
+        } else {
+            libc::MAP_FIXED_NOREPLACE
+        };
+        let (flags, fd, offset) = match *backing {
+            Backing::Anonymous => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0),
+            Backing::File { fd, offset, shared } => {
+                let kind = if shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+                (kind, std::os::fd::AsRawFd::as_raw_fd(&fd), offset)
+            }
+        };
+        let offset = libc::off_t::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
+        let flags = flags | place | libc::MAP_NORESERVE;
+        // SAFETY: the range is inside a claimed room, where no Rust object lives.
+        let at = unsafe {
+            libc::mmap(
+                start as *mut libc::c_void,
+                len as usize,
+                i32::from(prot),
+                flags,
+                fd,
+                offset,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(last_error());
+        }
+        assert_eq!(at as u64, start, "the host does not know MAP_FIXED_NOREPLACE");
+        Ok(())
+    }
+
+    /// Removes whatever is mapped in the range.
+    pub(crate) fn unmap(&self, start: u64, len: u64) {
+        self.check(start, len);
+        // SAFETY: the range is inside a claimed room, where no Rust object lives.
+        let result = unsafe { libc::munmap(start as *mut libc::c_void, len as usize) };
+        // Splitting a mapping can meet the host's limit on their number.
+        assert_eq!(result, 0, "munmap {start:#x}+{len:#x}: {}", last_error());
+    }
+
+    /// Changes the protection of a mapped range.
+    pub(crate) fn protect(&self, start: u64, len: u64, prot: u8) -> Result<(), Errno> {
+        self.check(start, len);
+        // SAFETY: the range is inside a claimed room, where no Rust object lives.
+        check(unsafe { libc::mprotect(start as *mut libc::c_void, len as usize, i32::from(prot)) })
+    }
+
+    /// Passes advice that has an effect on contents.
+    pub(crate) fn advise(&self, start: u64, len: u64, advice: i32) -> Result<(), Errno> {
+        self.check(start, len);
+        // SAFETY: the range is inside a claimed room, where no Rust object lives.
+        check(unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) })
+    }
+
+    /// Moves the pages of one mapping to `to` in `target`, replacing what was there; the old range is left unmapped.
+    pub(crate) fn move_to(&self, start: u64, len: u64, target: &Room, to: u64) -> Result<(), Errno> {
+        self.check(start, len);
+        target.check(to, len);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: both ranges are inside claimed rooms, where no Rust object lives.
+        let at = unsafe {
+            libc::mremap(
+                start as *mut libc::c_void,
+                len as usize,
+                len as usize,
+                flags,
+                to as *mut libc::c_void,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            Err(last_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Writes zeros over `len` bytes from `start` on, which the caller has mapped writable from a complete file.
+    pub(crate) fn zero(&self, start: u64, len: u64) {
+        let page = start - start % PAGE;
+        self.check(page, start - page + len);
+        let zeros = [0_u8; PAGE as usize];
+        let mut done = 0;
+        while done < len {
+            let step = (len - done).min(PAGE);
+            // A system call rather than a store: a wrong address is an error here and not a fault in the engine.
+            let local = libc::iovec {
+                iov_base: zeros.as_ptr().cast_mut().cast(),
+                iov_len: step as usize,
+            };
+            let remote = libc::iovec {
+                iov_base: (start + done) as *mut libc::c_void,
+                iov_len: step as usize,
+            };
+            // SAFETY: reads `zeros`, writes inside a claimed room, where no Rust object lives.
+            let wrote = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
+            assert_eq!(wrote, step as isize, "zeroing {start:#x}+{len:#x}: {}", last_error());
+            done += step;
+        }
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.unmap(self.range.start, self.range.end - self.range.start);
+        if let Ok(mut claimed) = CLAIMED.lock() {
+            claimed.retain(|&(start, _)| start != self.range.start);
+        }
+    }
+}
+
+/// Reads from a file into memory a program (or a kernel) named. A bad address is `EFAULT`, not a fault.
+pub(crate) fn read_to(fd: BorrowedFd, address: u64, len: u64, offset: u64) -> Result<u64, Errno> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the host kernel checks the address; boundary.h lets only program and kernel memory be named, which holds
+    // no Rust object.
+    let count = unsafe {
+        libc::pread(
+            std::os::fd::AsRawFd::as_raw_fd(&fd),
+            address as *mut libc::c_void,
+            len as usize,
+            offset,
+        )
+    };
+    u64::try_from(count).map_err(|_| last_error())
+}
+
+/// Writes to a file from memory a program (or a kernel) named. A bad address is `EFAULT`, not a fault.
+pub(crate) fn write_from(fd: BorrowedFd, address: u64, len: u64, offset: u64) -> Result<u64, Errno> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+    // SAFETY: the host kernel checks the address, and only reads from it.
+    let count = unsafe {
+        libc::pwrite(
+            std::os::fd::AsRawFd::as_raw_fd(&fd),
+            address as *const libc::c_void,
+            len as usize,
+            offset,
+        )
+    };
+    u64::try_from(count).map_err(|_| last_error())
+}
+
+fn check(result: i32) -> Result<(), Errno> {
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_room_is_claimed_once_and_only_when_empty() {
+        let range = 0x54ff_0000_0000..0x54ff_0001_0000;
+        let room = Room::claim(range.clone()).unwrap();
+        assert_eq!(Room::claim(range.clone()).unwrap_err(), Errno::EXIST);
+        room.map(range.start, PAGE, READ, &Backing::Anonymous, false).unwrap();
+        assert_eq!(
+            room.map(range.start, PAGE, READ, &Backing::Anonymous, false),
+            Err(Errno::EXIST)
+        );
+        drop(room);
+        Room::claim(range).expect("dropping unmaps and gives the range back");
+    }
+
+    #[test]
+    #[should_panic(expected = "is not in the room")]
+    fn nothing_outside_a_room_can_be_unmapped() {
+        let room = Room::claim(0x54fe_0000_0000..0x54fe_0001_0000).unwrap();
+        room.unmap(0x54fe_0001_0000, PAGE);
+    }
+}
