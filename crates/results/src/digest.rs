@@ -8,13 +8,13 @@
 //! At the end: SHA-256 over the canonical text of [`RunDigest::finish`]. XXH3 is not meant to resist an adversary; the
 //! digest answers "is this the same run?", not "was this forged?".
 
-use crate::error::{ResultsError, Result};
+use crate::error::{Result, ResultsError};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
-use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+use twox_hash::xxhash3_128::Hasher as Xxh3;
 
 /// First line of the hashed text; changes whenever the meaning of a digest does.
 const FORMAT: &str = "windtunnel-digest/1";
@@ -34,7 +34,13 @@ pub enum Direction {
 /// XXH3-128 of a frame from its Ethernet header on, without FCS.
 #[inline]
 pub fn frame_hash(frame: &[u8]) -> u128 {
-    xxh3_128(frame)
+    Xxh3::oneshot(frame)
+}
+
+/// Lets the hash functions look at the CPU now. They do it once, with cpuid: call this before any thread traps that.
+pub fn prepare() {
+    frame_hash(&[0; 1024]);
+    sha256_bytes(&[]);
 }
 
 /// Running digest of all that crossed one interface.
@@ -47,7 +53,10 @@ pub struct InterfaceDigest {
 impl InterfaceDigest {
     /// Nothing seen yet.
     pub fn new() -> Self {
-        Self { stream: Xxh3::new(), frames: 0 }
+        Self {
+            stream: Xxh3::new(),
+            frames: 0,
+        }
     }
 
     /// Records a frame that crossed the interface at `time_ns` after the start of the run.
@@ -64,7 +73,7 @@ impl InterfaceDigest {
         record[8..12].copy_from_slice(&len_bytes.to_le_bytes());
         record[12] = direction as u8;
         record[16..].copy_from_slice(&hash.to_le_bytes());
-        self.stream.update(&record);
+        self.stream.write(&record);
         self.frames += 1;
     }
 
@@ -75,7 +84,7 @@ impl InterfaceDigest {
 
     /// The digest of everything so far; recording may go on.
     pub fn value(&self) -> u128 {
-        self.stream.digest128()
+        self.stream.finish_128()
     }
 }
 
@@ -140,7 +149,11 @@ impl RunDigest {
     pub fn add_process(&mut self, record: ProcessRecord) {
         let key = (record.node.clone(), record.index);
         let old = self.processes.insert(key, record);
-        assert!(old.is_none(), "a process of {:?} given to the digest twice", old.map(|p| p.node));
+        assert!(
+            old.is_none(),
+            "a process of {:?} given to the digest twice",
+            old.map(|p| p.node)
+        );
     }
 
     /// The digest: 64 lower-case hexadecimal digits.
@@ -349,7 +362,10 @@ mod tests {
             }
             run.finish()
         };
-        assert_eq!(run(&[("a", "eth0"), ("b", "eth0")]), run(&[("b", "eth0"), ("a", "eth0")]));
+        assert_eq!(
+            run(&[("a", "eth0"), ("b", "eth0")]),
+            run(&[("b", "eth0"), ("a", "eth0")])
+        );
         assert_ne!(run(&[("a", "eth0")]), run(&[("a", "eth1")]));
         assert_ne!(run(&[("a", "beth0")]), run(&[("ab", "eth0")]));
         assert_ne!(run(&[]), run(&[("a", "eth0")]));
@@ -363,7 +379,10 @@ mod tests {
         seen.record(1_000, Direction::Transmit, &[0x55; 60]);
         run.add_interface("h1", "eth0", &seen);
         run.add_process(process());
-        assert_eq!(run.finish(), "20b483b8e47446c601a8b12d0d2dd82e1f4a1707000fea6ff9c55d1c6b7f462f");
+        assert_eq!(
+            run.finish(),
+            "20b483b8e47446c601a8b12d0d2dd82e1f4a1707000fea6ff9c55d1c6b7f462f"
+        );
     }
 
     #[test]

@@ -27,7 +27,9 @@ impl HostFacts {
     pub fn gather() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         Self {
-            os: value_of(&read("/etc/os-release"), "PRETTY_NAME", '=').trim_matches('"').to_owned(),
+            os: value_of(&read("/etc/os-release"), "PRETTY_NAME", '=')
+                .trim_matches('"')
+                .to_owned(),
             kernel_release: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             cpu_model: value_of(&read("/proc/cpuinfo"), "model name", ':').to_owned(),
             cpu_count: std::thread::available_parallelism().map_or(0, |n| n.get() as u32),
@@ -63,6 +65,9 @@ mod tests {
     #[test]
     fn this_host_has_facts() {
         let facts = HostFacts::gather();
-        assert!(facts.cpu_count >= 1 && facts.memory_bytes > 1 << 20 && !facts.kernel_release.is_empty(), "{facts:?}");
+        assert!(
+            facts.cpu_count >= 1 && facts.memory_bytes > 1 << 20 && !facts.kernel_release.is_empty(),
+            "{facts:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! The kernel log of a node, one line per message, each with virtual time in seconds and nine decimals.
 
-use crate::error::{ResultsError, Result};
+use crate::error::{Result, ResultsError};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -19,7 +19,12 @@ pub struct KernelLog {
 
 impl KernelLog {
     pub(crate) fn new(file: File, path: PathBuf) -> Self {
-        Self { out: BufWriter::new(file), path, partial: Vec::new(), partial_time_ns: 0 }
+        Self {
+            out: BufWriter::new(file),
+            path,
+            partial: Vec::new(),
+            partial_time_ns: 0,
+        }
     }
 
     /// Adds console text written at virtual time `time_ns`; a piece of a line waits for its end.
@@ -36,7 +41,9 @@ impl KernelLog {
                 None => self.partial.extend_from_slice(piece),
             }
         }
-        self.out.flush().map_err(|e| ResultsError::from_io("write", &self.path, e))
+        self.out
+            .flush()
+            .map_err(|e| ResultsError::from_io("write", &self.path, e))
     }
 
     /// Writes what is left of an unfinished line. Dropping does the same, but hides errors.
@@ -48,13 +55,18 @@ impl KernelLog {
         if !self.partial.is_empty() {
             self.write_line()?;
         }
-        self.out.flush().map_err(|e| ResultsError::from_io("write", &self.path, e))
+        self.out
+            .flush()
+            .map_err(|e| ResultsError::from_io("write", &self.path, e))
     }
 
     fn write_line(&mut self) -> Result<()> {
         let line = std::mem::take(&mut self.partial);
         let text = without_stamp(&line);
-        let (seconds, nanos) = (self.partial_time_ns / 1_000_000_000, self.partial_time_ns % 1_000_000_000);
+        let (seconds, nanos) = (
+            self.partial_time_ns / 1_000_000_000,
+            self.partial_time_ns % 1_000_000_000,
+        );
         write!(self.out, "[{seconds:5}.{nanos:09}] ")
             .and_then(|()| self.out.write_all(text))
             .and_then(|()| self.out.write_all(b"\n"))
@@ -71,8 +83,12 @@ impl Drop for KernelLog {
 
 /// `line` without a leading printk time stamp, as in `[   12.345678] `.
 fn without_stamp(line: &[u8]) -> &[u8] {
-    let Some(rest) = line.strip_prefix(b"[") else { return line };
-    let Some(end) = rest.iter().position(|&byte| byte == b']') else { return line };
+    let Some(rest) = line.strip_prefix(b"[") else {
+        return line;
+    };
+    let Some(end) = rest.iter().position(|&byte| byte == b']') else {
+        return line;
+    };
     let stamp = rest[..end].trim_ascii_start();
     let is_time = stamp.contains(&b'.') && stamp.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
     if !is_time {
@@ -100,7 +116,11 @@ mod tests {
     #[test]
     fn stamps_each_line_with_the_time_it_began() {
         assert_eq!(
-            log_of(&[(5, "Linux version 6.12\neth0: "), (1_500_000_000, "link up\n"), (61_000_000_001, "tail")]),
+            log_of(&[
+                (5, "Linux version 6.12\neth0: "),
+                (1_500_000_000, "link up\n"),
+                (61_000_000_001, "tail")
+            ]),
             "[    0.000000005] Linux version 6.12\n\
              [    0.000000005] eth0: link up\n\
              [   61.000000001] tail\n"

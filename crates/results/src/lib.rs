@@ -23,8 +23,10 @@ mod pcap;
 mod summary;
 mod warnings;
 
-pub use digest::{Direction, InterfaceDigest, ProcessRecord, RunDigest, frame_hash, hex, sha256_bytes, sha256_file};
-pub use error::{ResultsError, Result};
+pub use digest::{
+    Direction, InterfaceDigest, ProcessRecord, RunDigest, frame_hash, hex, prepare, sha256_bytes, sha256_file,
+};
+pub use error::{Result, ResultsError};
 pub use host_facts::HostFacts;
 pub use kernel_log::KernelLog;
 pub use manifest::{Cost, Ended, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, ScenarioRecord};

@@ -127,7 +127,10 @@ impl Cost {
     pub fn of_this_process(wall_time_ns: u64) -> Self {
         use nix::sys::resource::{UsageWho, getrusage};
         let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) else {
-            return Self { wall_time_ns, ..Self::default() };
+            return Self {
+                wall_time_ns,
+                ..Self::default()
+            };
         };
         let ns = |time: nix::sys::time::TimeVal| time.tv_sec() as u64 * 1_000_000_000 + time.tv_usec() as u64 * 1_000;
         Self {

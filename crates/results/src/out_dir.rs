@@ -1,6 +1,6 @@
 //! The output folder: creates it, hands out its files, and replaces an earlier run without touching anything else.
 
-use crate::error::{ResultsError, Result};
+use crate::error::{Result, ResultsError};
 use crate::kernel_log::KernelLog;
 use crate::manifest::{GENERATOR, Manifest};
 use crate::pcap::PcapWriter;
@@ -63,9 +63,15 @@ impl OutDir {
         }
         let files = path.join(FILES);
         let journal = new_file(&files)?;
-        let dir = Self { path: path.into(), journal: Arc::new(Mutex::new(journal)) };
+        let dir = Self {
+            path: path.into(),
+            journal: Arc::new(Mutex::new(journal)),
+        };
         // Until the engine knows more: enough to recognise the folder.
-        dir.write_atomically(MANIFEST, &format!("{{\n  \"generator\": \"{GENERATOR}\",\n  \"ended\": null\n}}\n"))?;
+        dir.write_atomically(
+            MANIFEST,
+            &format!("{{\n  \"generator\": \"{GENERATOR}\",\n  \"ended\": null\n}}\n"),
+        )?;
         Ok(dir)
     }
 
@@ -199,7 +205,9 @@ fn remove_earlier_run(path: &Path) -> Result<()> {
 
 /// True when the path can't lead out of the folder it is joined to.
 fn is_inside(relative: &Path) -> bool {
-    relative.components().all(|component| matches!(component, Component::Normal(_)))
+    relative
+        .components()
+        .all(|component| matches!(component, Component::Normal(_)))
 }
 
 fn remove_file(path: &Path) -> Result<()> {
@@ -211,7 +219,10 @@ fn remove_file(path: &Path) -> Result<()> {
 
 fn checked_node(name: &str) -> Result<&str> {
     if RESERVED.contains(&name) {
-        return Err(ResultsError::BadName { what: "node", name: name.into() });
+        return Err(ResultsError::BadName {
+            what: "node",
+            name: name.into(),
+        });
     }
     checked_name("node", name)
 }
@@ -219,7 +230,14 @@ fn checked_node(name: &str) -> Result<&str> {
 /// Names become one path component each, hence no separators, and no line break for the sake of `files.list`.
 fn checked_name<'a>(what: &'static str, name: &'a str) -> Result<&'a str> {
     let bad = name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0', '\n']);
-    if bad { Err(ResultsError::BadName { what, name: name.into() }) } else { Ok(name) }
+    if bad {
+        Err(ResultsError::BadName {
+            what,
+            name: name.into(),
+        })
+    } else {
+        Ok(name)
+    }
 }
 
 /// The last component of a program's path with anything unusual replaced, short enough for a file name.
@@ -228,7 +246,13 @@ fn file_name_of(program: &str) -> String {
     let name: String = last
         .chars()
         .take(64)
-        .map(|c| if c.is_ascii_alphanumeric() || "._+-".contains(c) { c } else { '_' })
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "._+-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
         .collect();
     if name.is_empty() { "program".into() } else { name }
 }
@@ -261,7 +285,12 @@ mod tests {
 
     #[test]
     fn a_folder_of_others_is_never_replaced() {
-        for manifest in [None, Some("{}"), Some("{\"generator\": \"something else\"}"), Some("not json")] {
+        for manifest in [
+            None,
+            Some("{}"),
+            Some("{\"generator\": \"something else\"}"),
+            Some("not json"),
+        ] {
             let dir = tempdir().unwrap();
             fs::write(dir.path().join("files.list"), "precious\n").unwrap();
             fs::write(dir.path().join("precious"), "1").unwrap();
@@ -291,7 +320,10 @@ mod tests {
         let dir = tempdir().unwrap();
         let run = OutDir::create(dir.path(), ExistingFiles::Refuse).unwrap();
         for bad in ["", ".", "..", "a/b", "a\nb", "manifest.json", "pcap"] {
-            assert!(matches!(run.kernel_log(bad), Err(ResultsError::BadName { .. })), "{bad:?}");
+            assert!(
+                matches!(run.kernel_log(bad), Err(ResultsError::BadName { .. })),
+                "{bad:?}"
+            );
         }
         let logs = run.process_logs("h1", "/opt/my tool", 3).unwrap();
         assert_eq!(logs.stdout_path, "h1/my_tool-3.stdout");

@@ -3,7 +3,7 @@
 //! The format is 24 bytes of header and 16 bytes before each frame, all little-endian here on every host, so that
 //! equal runs give equal bytes. Source: the pcap-savefile(5) manual page.
 
-use crate::error::{ResultsError, Result};
+use crate::error::{Result, ResultsError};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
@@ -39,8 +39,13 @@ impl PcapWriter {
         header.extend_from_slice(&[0; 8]); // time zone and accuracy: always 0
         header.extend_from_slice(&SNAP_LEN_BYTES.to_le_bytes());
         header.extend_from_slice(&LINKTYPE_ETHERNET.to_le_bytes());
-        let mut writer =
-            Self { out: BufWriter::with_capacity(BUFFER_BYTES, file), path, epoch_s, frames: 0, failed: false };
+        let mut writer = Self {
+            out: BufWriter::with_capacity(BUFFER_BYTES, file),
+            path,
+            epoch_s,
+            frames: 0,
+            failed: false,
+        };
         let written = writer.out.write_all(&header).and_then(|()| writer.out.flush());
         writer.checked(written)?;
         Ok(writer)
@@ -102,8 +107,11 @@ mod tests {
     fn another_reader_reads_back_what_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("h1-eth0.pcap");
-        let frames: [(u64, Vec<u8>); 3] =
-            [(0, vec![0; 60]), (1_999_999_999, (0..=255).collect()), (2_000_000_000, vec![7; 9_014])];
+        let frames: [(u64, Vec<u8>); 3] = [
+            (0, vec![0; 60]),
+            (1_999_999_999, (0..=255).collect()),
+            (2_000_000_000, vec![7; 9_014]),
+        ];
         let mut writer = PcapWriter::new(File::create(&path).unwrap(), path.clone(), 1_767_225_600).unwrap();
         for (time_ns, frame) in &frames {
             writer.write(*time_ns, frame).unwrap();
@@ -117,7 +125,10 @@ mod tests {
         for (time_ns, frame) in &frames {
             let packet = reader.next_packet().unwrap().unwrap();
             let stamp = Duration::from_secs(1_767_225_600) + Duration::from_nanos(*time_ns);
-            assert_eq!((packet.timestamp, packet.orig_len as usize, &packet.data[..]), (stamp, frame.len(), &frame[..]));
+            assert_eq!(
+                (packet.timestamp, packet.orig_len as usize, &packet.data[..]),
+                (stamp, frame.len(), &frame[..])
+            );
         }
         assert!(reader.next_packet().is_none());
     }
@@ -127,19 +138,27 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("h1-eth0.pcap");
         let mut arp = vec![0xff; 6];
-        arp.extend_from_slice(&[2, 0, 0, 0, 0, 1, 0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1]);
+        arp.extend_from_slice(&[
+            2, 0, 0, 0, 0, 1, 0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 1, 10, 0, 0, 1,
+        ]);
         arp.extend_from_slice(&[0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
         arp.resize(60, 0);
         let mut writer = PcapWriter::new(File::create(&path).unwrap(), path.clone(), 0).unwrap();
         writer.write(1_000_000_123, &arp).unwrap();
         writer.flush().unwrap();
-        let Ok(output) = std::process::Command::new("tcpdump").args(["--nano", "-tt", "-n", "-r"]).arg(&path).output()
+        let Ok(output) = std::process::Command::new("tcpdump")
+            .args(["--nano", "-tt", "-n", "-r"])
+            .arg(&path)
+            .output()
         else {
             eprintln!("tcpdump is not installed: not checked");
             return;
         };
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.starts_with("1.000000123 ARP, Request who-has 10.0.0.2 tell 10.0.0.1"), "{output:?}");
+        assert!(
+            text.starts_with("1.000000123 ARP, Request who-has 10.0.0.2 tell 10.0.0.1"),
+            "{output:?}"
+        );
     }
 
     #[test]
@@ -151,8 +170,13 @@ mod tests {
         let null = File::options().write(true).open("/dev/null").unwrap();
         let mut writer = PcapWriter::new(null, "h1-eth0.pcap".into(), 0).unwrap();
         writer.out = BufWriter::new(full());
-        let first = (0..20).find_map(|_| writer.write(0, &[0; 1500]).err()).expect("8 KiB of buffer are soon full");
-        assert_eq!(first.to_string(), "disk full while writing h1-eth0.pcap: No space left on device (os error 28)");
+        let first = (0..20)
+            .find_map(|_| writer.write(0, &[0; 1500]).err())
+            .expect("8 KiB of buffer are soon full");
+        assert_eq!(
+            first.to_string(),
+            "disk full while writing h1-eth0.pcap: No space left on device (os error 28)"
+        );
         assert!(first.hint().is_some_and(|hint| hint.contains("capture: false")));
         let frames = writer.frames();
         writer.write(0, &[0; 1500]).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Nothing in it depends on the host, the time of day or the output folder: equal runs give equal bytes.
 
-use crate::error::{ResultsError, Result};
+use crate::error::{Result, ResultsError};
 use crate::manifest::Ended;
 use crate::warnings::Warning;
 use serde::{Deserialize, Serialize};

@@ -10,13 +10,19 @@ const CHILD_DIR: &str = "WINDTUNNEL_TEST_DIR";
 /// Runs one `#[ignore]`d test of this file in a child process, with `dir` for it to work in.
 fn in_child(test: &str, dir: &Path) -> std::process::Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--ignored", "--nocapture"]).env(CHILD_DIR, dir);
+    command
+        .args(["--exact", test, "--ignored", "--nocapture"])
+        .env(CHILD_DIR, dir);
     command.output().unwrap()
 }
 
 fn assert_passed(output: std::process::Output) {
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && text.contains("1 passed"),
+        "{text}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 fn child_dir() -> std::path::PathBuf {
@@ -52,9 +58,14 @@ fn child_with_size_limit() {
     setrlimit(Resource::RLIMIT_FSIZE, LIMIT_BYTES, LIMIT_BYTES).unwrap();
 
     let mut pcap = out.pcap("h1", "eth0", 0).unwrap();
-    let error = (0..200).find_map(|time_ns| pcap.write(time_ns, &[1; 1500]).err()).expect("128 KiB are soon full");
+    let error = (0..200)
+        .find_map(|time_ns| pcap.write(time_ns, &[1; 1500]).err())
+        .expect("128 KiB are soon full");
     assert!(matches!(error, ResultsError::FileTooLarge { .. }), "{error}");
-    assert!(error.to_string().contains("h1-eth0.pcap") && error.hint().unwrap().contains("ulimit -f"), "{error}");
+    assert!(
+        error.to_string().contains("h1-eth0.pcap") && error.hint().unwrap().contains("ulimit -f"),
+        "{error}"
+    );
 
     manifest.seed = 2;
     manifest.error = Some("x".repeat(LIMIT_BYTES as usize));
@@ -109,10 +120,19 @@ fn summary_and_manifest_survive_a_round_trip() {
         links: vec![LinkSummary {
             a: "h1:eth0".into(),
             b: "h2:eth0".into(),
-            a_to_b: DirectionSummary { frames: 9, drops: [("loss".to_string(), 1)].into(), ..Default::default() },
+            a_to_b: DirectionSummary {
+                frames: 9,
+                drops: [("loss".to_string(), 1)].into(),
+                ..Default::default()
+            },
             b_to_a: DirectionSummary::default(),
         }],
-        warnings: vec![Warning { code: "partial_call".into(), node: None, text: "t".into(), count: 4 }],
+        warnings: vec![Warning {
+            code: "partial_call".into(),
+            node: None,
+            text: "t".into(),
+            count: 4,
+        }],
         failed_expectations: vec!["h1: ping exited with 1, expected 0".into()],
     };
     out.write_summary(&summary).unwrap();
