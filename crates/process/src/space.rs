@@ -39,6 +39,8 @@ const IMAGE_OFFSET: u64 = 16 << 20;
 const MAPPINGS_OFFSET: u64 = 1 << 30;
 /// Never mapped at the ends of areas and below the stack, bytes.
 const GUARD: u64 = 1 << 20;
+/// How far after an image its trampolines are looked for, bytes: its greatest usual alignment and their room.
+const AFTER_IMAGE: u64 = 4 << 20;
 /// Bounds of the stack's size, bytes: an unlimited stack gets the greater.
 const STACK_RANGE: Range<u64> = 128 << 10..256 << 20;
 /// End of addresses a program may name.
@@ -319,18 +321,19 @@ impl Work<'_> {
     /// Unmaps `range`, and the trampolines after an image that goes.
     fn unmap(&mut self, range: Range<u64>) {
         self.unmap_exact(range.clone());
-        let Some((_, vma)) = self.space.tree.find(range.end) else {
-            return;
-        };
-        if let Kind::Gap { image } | Kind::Trampolines { image } = vma.kind
-            && range.contains(&image)
-        {
-            let mut end = range.end;
-            while let Some((_, vma)) = self.space.tree.find(end).filter(|(_, vma)| !vma.visible()) {
-                end = vma.end;
-            }
-            self.unmap_exact(range.end..end);
-        }
+        // The dynamic linker may have cut off what it mapped too much, so there can be a hole before them.
+        let after = range.end..range.end.saturating_add(AFTER_IMAGE);
+        let serves =
+            |vma: &Vma| matches!(vma.kind, Kind::Gap { image } | Kind::Trampolines { image } if range.contains(&image));
+        let useless: Vec<Range<u64>> = self
+            .space
+            .tree
+            .overlapping(after)
+            .take_while(|(_, vma)| !vma.visible())
+            .filter(|(_, vma)| serves(vma))
+            .map(|(start, vma)| start..vma.end)
+            .collect();
+        useless.into_iter().for_each(|range| self.unmap_exact(range));
     }
 
     fn unmap_exact(&mut self, range: Range<u64>) {

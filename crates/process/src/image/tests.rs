@@ -235,19 +235,38 @@ fn libc_path() -> PathBuf {
     std::fs::canonicalize(found).unwrap()
 }
 
-/// What the dynamic linker does to load a library, and to unload it.
+/// What the dynamic linker does to load a library, and to unload it; with a greater alignment it maps more than it
+/// needs and cuts off both ends.
 #[test]
 fn a_library_mapped_as_the_dynamic_linker_does_gets_its_trampolines() {
-    let mut host = host(4, Vec::new());
+    load_library(4, 0);
+    load_library(7, 2 << 20);
+}
+
+fn load_library(number: u64, align: u64) {
+    let mut host = host(number, Vec::new());
     let path = libc_path();
     let bytes = std::fs::read(&path).unwrap();
     let elf = Elf::parse(&bytes).unwrap();
     let handle = open(&mut host, &path);
     let id = host.as_create() as u64;
     let total = elf.span().end - elf.span().start;
-    let base = host.mem_call(id, 9, &[0, total, 1, 0x802, 3, 0], handle);
-    assert!(base > 0);
-    let base = base as u64;
+    let start = host.mem_call(id, 9, &[0, total + 2 * align, 1, 0x802, 3, 0], handle);
+    assert!(start > 0);
+    let start = start as u64;
+    let base = if align == 0 {
+        start
+    } else {
+        (start + PAGE).next_multiple_of(align)
+    };
+    if align > 0 {
+        let end = start + total + 2 * align;
+        assert_eq!(host.mem_call(id, 11, &[start, base - start, 0, 0, 0, 0], 0), 0);
+        assert_eq!(
+            host.mem_call(id, 11, &[base + total, end - base - total, 0, 0, 0, 0], 0),
+            0
+        );
+    }
     for segment in elf.segments.iter().filter(|segment| segment.offset > 0) {
         let page = |value: u64| value - value % PAGE;
         let len = segment.vaddr + segment.file_size - page(segment.vaddr);

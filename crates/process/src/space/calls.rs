@@ -27,8 +27,6 @@ impl Work<'_> {
         match i64::from(nr) {
             libc::SYS_mmap => self.mmap(a, b, c, d, f, content),
             libc::SYS_mprotect => self.mprotect(a, b, c).map(|()| 0),
-            libc::SYS_pkey_mprotect if d as i32 == -1 => self.mprotect(a, b, c).map(|()| 0),
-            libc::SYS_pkey_mprotect => Err(Errno::INVAL),
             libc::SYS_munmap => self.munmap(a, b).map(|()| 0),
             libc::SYS_brk => Ok(self.brk(a)),
             libc::SYS_mremap => self.mremap(a, b, c, d, e),
@@ -40,10 +38,6 @@ impl Work<'_> {
             libc::SYS_mlock2 => self.mlock(a, b).map(|()| 0),
             libc::SYS_mlockall if a == 0 || a & !7 != 0 || a == 4 => Err(Errno::INVAL),
             libc::SYS_mlockall | libc::SYS_munlockall => Ok(0),
-            libc::SYS_remap_file_pages => {
-                self.note(libc::SYS_remap_file_pages, "remap_file_pages is refused with EINVAL");
-                Err(Errno::INVAL)
-            }
             _ => Err(Errno::NOSYS),
         }
     }
