@@ -3,14 +3,18 @@
 //! Everything else about a program (its task, descriptors, signals, credentials) is the library kernel's. The kernel
 //! asks for what is here through [`windtunnel_kernel::host::Host`]; [`ProcessHost`] answers for one node.
 
+#![deny(unsafe_code)]
+
 mod elf;
 mod files;
 mod image;
 pub mod patch;
 mod patched;
 mod space;
+#[allow(unsafe_code)]
 mod sys;
 pub mod table;
+#[allow(unsafe_code)]
 pub mod trap;
 
 use std::ops::Range;

@@ -459,5 +459,6 @@ impl Work<'_> {
 }
 
 #[cfg(test)]
+#[allow(unsafe_code)]
 #[path = "space/tests.rs"]
 pub(crate) mod tests;
