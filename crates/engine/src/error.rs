@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use windtunnel_base::SimTime;
 use windtunnel_kernel::{Crash, ImageError, KernelError, ThreadError};
+use windtunnel_process::ProcessError;
+use windtunnel_process::trap::TrapError;
 use windtunnel_results::ResultsError;
 
 /// Exit code of the program when a run could not start because of its input or the host.
@@ -33,28 +35,34 @@ pub enum EngineError {
         max_bytes: u64,
     },
     /// The kernel image cannot be used.
-    #[error("cannot use kernel image {}: {source}", path.display())]
-    Image {
-        /// The image.
-        path: PathBuf,
-        /// Why.
-        source: ImageError,
-    },
+    #[error(transparent)]
+    Image(#[from] ImageError),
     /// The host lacks something kernels need.
-    #[error("{0}")]
+    #[error(transparent)]
     Thread(#[from] ThreadError),
     /// The host lacks something programs need.
-    #[error("cannot run programs on this host: {0}")]
-    Programs(String),
+    #[error(transparent)]
+    Trap(#[from] TrapError),
+    /// A node's files or its programs' addresses cannot be had.
+    #[error("node {node}: {source}")]
+    Process {
+        /// The node.
+        node: String,
+        /// Why.
+        source: ProcessError,
+    },
+    /// What all nodes' programs share cannot be had.
+    #[error(transparent)]
+    Shared(ProcessError),
     /// A node's kernel does not come up.
-    #[error("node {node} does not boot: {source}")]
+    #[error("node {node} does not boot: {source}; its kernel log is {}", log.display())]
     Boot {
         /// The node.
         node: String,
         /// Why.
         source: KernelError,
-        /// The last lines of its kernel log.
-        log_tail: String,
+        /// Its kernel log.
+        log: PathBuf,
     },
     /// A scenario file for a node cannot be had.
     #[error("node {node}: file {path} cannot be taken from {}: {source}", host_path.display())]
@@ -67,14 +75,6 @@ pub enum EngineError {
         host_path: PathBuf,
         /// What the host said.
         source: io::Error,
-    },
-    /// A scenario file for a node cannot be put in its place.
-    #[error("node {node}: {problem}")]
-    NodeFile {
-        /// The node.
-        node: String,
-        /// Which file, and why.
-        problem: String,
     },
     /// The kernel refuses a part of a node's configuration.
     #[error("node {node}: cannot {what}: {reason}{}", detail.as_ref().map(|d| format!(" ({d})")).unwrap_or_default())]
@@ -137,7 +137,7 @@ pub enum EngineError {
         entries: u32,
     },
     /// A result could not be written.
-    #[error("{0}")]
+    #[error(transparent)]
     Results(#[from] ResultsError),
     /// A program's output could not be written.
     #[error("node {node}: {problem}")]
@@ -162,8 +162,10 @@ impl EngineError {
         match self {
             Self::TooManyNodes { .. } => Some("split the scenario".into()),
             Self::MemoryTooLarge { .. } => Some("give the node less `memory`, or use fewer nodes".into()),
-            Self::Image { .. } => Some("build it with `windtunnel kernel build`".into()),
-            Self::Programs(_) => Some("`windtunnel doctor` shows what this host can do".into()),
+            Self::Image(_) => Some("build it with `windtunnel kernel build`".into()),
+            Self::Trap(_) | Self::Thread(_) | Self::Shared(_) => {
+                Some("`windtunnel doctor` shows what this host can do".into())
+            }
             Self::Configure { detail: Some(detail), .. } if detail.contains("gateway") => {
                 Some("a next hop must lie in the subnet of an address of the node".into())
             }
@@ -184,6 +186,7 @@ impl EngineError {
     /// [`EXIT_BROKEN`] if it broke off.
     pub fn exit_code(&self) -> i32 {
         match self {
+            Self::Boot { source: KernelError::Crash(_), .. } => EXIT_BROKEN,
             Self::Crash { .. } | Self::Livelock { .. } | Self::Output { .. } | Self::Internal(_) => EXIT_BROKEN,
             _ => EXIT_UNUSABLE,
         }
@@ -191,6 +194,7 @@ impl EngineError {
 
     /// Whether a kernel or the engine itself is to blame, rather than input or host.
     pub fn is_crash(&self) -> bool {
-        matches!(self, Self::Crash { .. } | Self::Internal(_))
+        let booting = matches!(self, Self::Boot { source: KernelError::Crash(_), .. });
+        booting || matches!(self, Self::Crash { .. } | Self::Internal(_))
     }
 }

@@ -117,9 +117,9 @@ impl<B> EventQueue<B> {
         Some(event)
     }
 
-    /// Number of pending events.
-    pub fn len(&self) -> usize {
-        self.heap.len()
+    /// Drops the events `keep` says no to.
+    pub fn retain(&mut self, keep: impl FnMut(&Event<B>) -> bool) {
+        self.heap.retain(keep);
     }
 
     /// Whether nothing is pending.

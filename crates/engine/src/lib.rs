@@ -1,11 +1,31 @@
 //! The composition root: wires kernels, programs, links and results together and owns virtual time.
+//!
+//! A [`Simulation`] boots one kernel per node ([`build`]), configures it by real system calls ([`configure`]), and runs
+//! the kernels in lookahead windows ([`window`]) over one event queue each ([`event`]). A node ([`node`]) enters its
+//! kernel once per instant; frames that come out go through the node's ports ([`wire`]) to the queues of others.
+//! Programs are started and stopped as [`lifecycle`] decides. No other module looks at a clock.
+
 #![forbid(unsafe_code)]
 
+mod build;
 mod configure;
-pub mod error;
+mod error;
 mod event;
+mod files;
+mod host;
 mod layout;
+mod lifecycle;
 mod netlink;
+mod node;
+mod preflight;
+mod programs;
+mod run;
+mod shared;
+mod watchdog;
 mod window;
+mod wire;
 
-pub use error::EngineError;
+pub use error::{EXIT_BROKEN, EXIT_UNUSABLE, EngineError};
+pub use layout::NODES_MAX;
+pub use run::{DebugHooks, Options, RunOutcome, Simulation};
+pub use shared::Progress;

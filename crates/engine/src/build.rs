@@ -1,0 +1,248 @@
+//! Makes the parts of a run: kernels booted and configured, links, programs checked and ready.
+
+use std::ffi::CString;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use windtunnel_base::{Rng, random};
+use windtunnel_kernel::{
+    BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState,
+};
+use windtunnel_links::{Link, LinkParams};
+use windtunnel_process::trap::TrapThread;
+use windtunnel_process::{NodeConfig, ProcessHost};
+use windtunnel_results::{KernelRecord, Manifest, ScenarioRecord, hex};
+use windtunnel_scenario::{LinkSpec, Node as NodeSpec, Scenario};
+
+use crate::configure::configure;
+use crate::error::EngineError;
+use crate::event::Source;
+use crate::files::node_files;
+use crate::host::NodeHost;
+use crate::layout::Layout;
+use crate::node::{Body, Node, NodeCalls};
+use crate::programs::Programs;
+use crate::run::{Books, Options, Parts};
+use crate::shared::Shared;
+use crate::watchdog::{LastWords, Watchdog};
+use crate::window::{Outbox, Windows};
+use crate::wire::Port;
+
+/// System calls at one instant after which a program must let time pass, and for how long, ns.
+const QUANTUM_CALLS: u32 = 10_000;
+const QUANTUM_NS: u32 = 100;
+/// Kernel command line of every node.
+const COMMAND_LINE: &str = "";
+const NS_PER_S: u64 = 1_000_000_000;
+/// Source numbers of events: 0 is the scenario, a kernel is its node's number plus this.
+const FIRST_KERNEL: u32 = 1;
+
+/// What is known before anything is done.
+pub fn books(scenario: &Scenario, options: &Options) -> Books {
+    let names = scenario.nodes.iter().map(|node| node.name.clone()).collect();
+    let record = ScenarioRecord {
+        path: String::new(),
+        name: scenario.name.clone(),
+        sha256: scenario.sha256.clone(),
+    };
+    let ends = |link: &LinkSpec| (scenario.iface_name(link.a), scenario.iface_name(link.b));
+    let interfaces = |node: &NodeSpec| node.interfaces.iter().map(|interface| interface.name.clone()).collect();
+    Books {
+        out: options.out.clone(),
+        manifest: Manifest::starting(env!("CARGO_PKG_VERSION"), record, options.seed),
+        scenario: scenario.name.clone(),
+        link_ends: scenario.links.iter().map(ends).collect(),
+        interfaces: scenario.nodes.iter().map(interfaces).collect(),
+        shared: Shared::new(options.progress.clone(), options.seed, names),
+        started: Instant::now(),
+        digest: options.digest,
+    }
+}
+
+/// Makes everything, up to the start of the first programs.
+///
+/// # Errors
+/// Whatever keeps the run from starting.
+pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Result<Parts, EngineError> {
+    // Threads and questions to the processor come before the traps.
+    windtunnel_results::prepare();
+    let host_vectors = VectorState::of_this_cpu();
+    let words =
+        LastWords { out: books.out.clone(), manifest: books.manifest.clone(), scenario: books.scenario.clone() };
+    let watchdog = Watchdog::start(books.shared.clone(), words);
+    let image = Image::open(&options.kernel_image)?;
+    let files = windtunnel_process::Shared::new(Path::new("/")).map_err(EngineError::Shared)?;
+    let traps = TrapThread::install(ThreadContext::install()?)?;
+    let vector_state = if traps.facts().cpuid_masked {
+        VectorState::FXSAVE_ONLY
+    } else {
+        let text = "this processor cannot hide its features: programs see them, and results may differ on other hosts";
+        books.shared.warn("cpuid_not_masked", None, text);
+        host_vectors
+    };
+    let mut builder = Builder { scenario, options, image, files, vector_state, books };
+    let mut outbox = Outbox::default();
+    let mut nodes = builder.nodes(&mut outbox)?;
+    for node in &mut nodes {
+        node.begin()?;
+    }
+    let mut windows = Windows::new(&nodes);
+    windows.distribute(&mut nodes, outbox, 0);
+    Ok(Parts { nodes, windows, source: Source::new(0), files: builder.files, traps, watchdog })
+}
+
+struct Builder<'a> {
+    scenario: &'a Scenario,
+    options: &'a Options,
+    image: Arc<Image>,
+    files: Arc<windtunnel_process::Shared>,
+    vector_state: VectorState,
+    books: &'a mut Books,
+}
+
+impl Builder<'_> {
+    fn nodes(&mut self, outbox: &mut Outbox<Body>) -> Result<Vec<Node>, EngineError> {
+        let layout = Layout::new(self.scenario.nodes.len())?;
+        // All programs are looked at before the first kernel boots: bad input is told at once.
+        let mut prepared = Vec::new();
+        for number in 0..self.scenario.nodes.len() {
+            prepared.push(self.prepare(number, &layout)?);
+        }
+        let mut ports = self.ports()?;
+        let mut nodes = Vec::new();
+        for (number, (host, programs)) in prepared.into_iter().enumerate() {
+            let node = self.boot(number, &layout, host, programs, std::mem::take(&mut ports[number]))?;
+            nodes.push(node);
+            let spec = &self.scenario.nodes[number];
+            let node = &mut nodes[number];
+            if number == 0 {
+                self.record_kernel(node, spec);
+            }
+            configure(&mut NodeCalls { node, outbox }, spec)?;
+            self.books.shared.progress.virtual_ns.store(0, Ordering::Relaxed);
+        }
+        Ok(nodes)
+    }
+
+    /// A node's files and programs.
+    fn prepare(&self, number: usize, layout: &Layout) -> Result<(ProcessHost, Programs), EngineError> {
+        let spec = &self.scenario.nodes[number];
+        let region = layout.region(number, spec.memory_bytes)?;
+        let config = NodeConfig {
+            node: number as u32,
+            programs: region.programs,
+            files: node_files(self.scenario, spec)?,
+            files_mtime_ns: self.scenario.run.epoch_s * NS_PER_S,
+        };
+        let refused = |source| EngineError::Process { node: spec.name.clone(), source };
+        let mut host = ProcessHost::new(self.files.clone(), &config).map_err(refused)?;
+        let programs = Programs::new(spec, &mut host, &self.options.out)?;
+        Ok((host, programs))
+    }
+
+    /// All ports, by node and NIC.
+    fn ports(&self) -> Result<Vec<Vec<Port>>, EngineError> {
+        let mut ports: Vec<Vec<Option<Port>>> =
+            self.scenario.nodes.iter().map(|node| node.interfaces.iter().map(|_| None).collect()).collect();
+        for link in &self.scenario.links {
+            for (from, to, params) in [(link.a, link.b, link.a_to_b), (link.b, link.a, link.b_to_a)] {
+                let node = self.scenario.node(from.node);
+                let interface = &node.interfaces[from.index as usize];
+                let label = format!("link/{}/{}", self.scenario.iface_name(from), self.scenario.iface_name(to));
+                let rng = Rng::new(self.options.seed, &label);
+                let capture = match self.options.pcap && interface.capture {
+                    true => Some(self.options.out.pcap(&node.name, &interface.name, self.scenario.run.epoch_s)?),
+                    false => None,
+                };
+                let port = Port::new(Link::new(params, rng), to.node.0, to.index, self.options.digest, capture);
+                ports[from.node.index()][from.index as usize] = Some(port);
+            }
+        }
+        let connected = |port: Option<Port>| port.expect("an interface is an end of a link");
+        Ok(ports.into_iter().map(|ports| ports.into_iter().map(connected).collect()).collect())
+    }
+
+    fn boot(
+        &self,
+        number: usize,
+        layout: &Layout,
+        host: ProcessHost,
+        programs: Programs,
+        ports: Vec<Port>,
+    ) -> Result<Node, EngineError> {
+        let spec = &self.scenario.nodes[number];
+        let region = layout.region(number, spec.memory_bytes)?;
+        let nics = spec.interfaces.iter().zip(&ports).map(|(interface, port)| NicConfig {
+            name: interface.name.clone(),
+            mac: interface.mac,
+            mtu: interface.mtu,
+            ring: 0,
+            speed_mbps: speed_mbps(port.link.params()),
+        });
+        let config = BootConfig {
+            base: region.image,
+            ram_base: region.ram,
+            ram_bytes: spec.memory_bytes.next_multiple_of(PAGE_BYTES),
+            seed: random::stream(self.options.seed, &format!("node/{}", spec.name)),
+            epoch_s: self.scenario.run.epoch_s,
+            cmdline: CString::new(COMMAND_LINE).expect("the command line has no NUL"),
+            nics: nics.collect(),
+            quantum_calls: QUANTUM_CALLS,
+            quantum_ns: QUANTUM_NS,
+            vector_state: self.vector_state,
+        };
+        let shared = self.books.shared.clone();
+        let log = self.options.out.kernel_log(&spec.name)?;
+        let host = NodeHost::new(number as u32, shared.clone(), host, log);
+        if let Some(debug) = self.options.debug {
+            (debug.image)(&self.options.kernel_image.to_string_lossy(), region.image, &spec.name);
+            (debug.node)(&spec.name);
+        }
+        let instance = Instance::boot(&self.image, &config, host).map_err(|source| EngineError::Boot {
+            node: spec.name.clone(),
+            source,
+            log: self.options.out.path().join(&spec.name).join("kernel.log"),
+        })?;
+        let ups: Vec<bool> = self.ups(number);
+        let source = Source::new(number as u32 + FIRST_KERNEL);
+        let debug = self.options.debug.map(|debug| debug.node);
+        let mut node = Node::new(number as u32, instance, ports, programs, source, shared, debug);
+        for (nic, up) in ups.into_iter().enumerate() {
+            if !up {
+                node.start_without_carrier(nic as u32);
+            }
+        }
+        Ok(node)
+    }
+
+    /// Whether the link at each NIC of a node is up at the start: in both directions, as for a cable.
+    fn ups(&self, number: usize) -> Vec<bool> {
+        let mut ups = vec![true; self.scenario.nodes[number].interfaces.len()];
+        for link in &self.scenario.links {
+            let up = link.a_to_b.up && link.b_to_a.up;
+            for end in [link.a, link.b] {
+                if end.node.index() == number {
+                    ups[end.index as usize] = up;
+                }
+            }
+        }
+        ups
+    }
+
+    fn record_kernel(&mut self, node: &mut Node, spec: &NodeSpec) {
+        let record = KernelRecord {
+            series: spec.kernel.clone(),
+            release: node.instance().release(),
+            sha256: hex(self.image.sha256()),
+            build_hash: None,
+        };
+        self.books.manifest.kernels.push(record);
+    }
+}
+
+/// What ethtool shows of a link, Mb/s.
+pub fn speed_mbps(params: &LinkParams) -> u32 {
+    u32::try_from(params.rate.as_bps() / 1_000_000).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,240 @@
+//! A node's side of the calls its kernel makes: programs' memory and files go to the process host, the rest is noted
+//! for the node to look at when the entry is over.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use windtunnel_kernel::{Host, abi};
+use windtunnel_process::{ProcessHost, table};
+use windtunnel_results::{KernelLog, ResultsError};
+
+use crate::shared::Shared;
+
+/// Kernel log kept for reports, lines.
+const TAIL_LINES: usize = 20;
+
+/// A step in the life of a spawned program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessNews {
+    /// What: `abi::PROC_*`.
+    pub event: u32,
+    /// The node's name for the program; 0: a program's own child.
+    pub key: u64,
+    /// Process id.
+    pub pid: u64,
+    /// Error number, wait status or signal, by event.
+    pub value: u64,
+}
+
+/// Services of one node for its kernel.
+#[derive(Debug)]
+pub struct NodeHost {
+    /// Memory and files of its programs.
+    pub programs: ProcessHost,
+    /// Virtual time of the entry, ns.
+    pub now_ns: u64,
+    number: u32,
+    shared: Arc<Shared>,
+    log: KernelLog,
+    tail: LogTail,
+    news: Vec<ProcessNews>,
+    error: Option<ResultsError>,
+}
+
+impl NodeHost {
+    /// Host of node `number`, at time 0.
+    pub fn new(number: u32, shared: Arc<Shared>, programs: ProcessHost, log: KernelLog) -> Self {
+        Self {
+            programs,
+            now_ns: 0,
+            number,
+            shared,
+            log,
+            tail: LogTail::default(),
+            news: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// The last lines of the kernel log.
+    pub fn log_tail(&self) -> String {
+        self.tail.text()
+    }
+
+    /// What happened to programs since the last call, oldest first.
+    #[inline]
+    pub fn take_news(&mut self, into: &mut Vec<ProcessNews>) {
+        into.append(&mut self.news);
+    }
+
+    /// The first failure to write the kernel log since the last call.
+    #[inline]
+    pub fn take_error(&mut self) -> Option<ResultsError> {
+        self.error.take()
+    }
+}
+
+/// The last lines of a text.
+#[derive(Debug, Default)]
+struct LogTail {
+    lines: VecDeque<String>,
+    /// Whether the last line still goes on.
+    open: bool,
+}
+
+impl LogTail {
+    fn append(&mut self, text: &[u8]) {
+        for piece in String::from_utf8_lossy(text).split_inclusive('\n') {
+            let line = piece.trim_end_matches('\n');
+            match self.lines.back_mut() {
+                Some(last) if self.open => last.push_str(line),
+                _ => self.lines.push_back(line.to_owned()),
+            }
+            self.open = !piece.ends_with('\n');
+            if self.lines.len() > TAIL_LINES {
+                self.lines.pop_front();
+            }
+        }
+    }
+
+    fn text(&self) -> String {
+        self.lines.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Host for NodeHost {
+    fn console(&mut self, text: &[u8]) {
+        self.shared.beat();
+        self.tail.append(text);
+        if let Err(error) = self.log.append(self.now_ns, text) {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    fn panic(&mut self, text: &[u8]) {
+        self.console(text);
+        self.console(b"\n");
+    }
+
+    fn as_create(&mut self) -> i64 {
+        self.shared.beat();
+        self.programs.as_create()
+    }
+
+    fn as_fork(&mut self, space: u64) -> i64 {
+        self.shared.beat();
+        self.programs.as_fork(space)
+    }
+
+    fn as_destroy(&mut self, space: u64) {
+        self.shared.beat();
+        self.programs.as_destroy(space);
+    }
+
+    fn as_activate(&mut self, space: u64) {
+        self.shared.beat();
+        self.programs.as_activate(space);
+    }
+
+    fn exec_map(&mut self, space: u64, exec: &mut abi::Exec) -> i64 {
+        self.shared.beat();
+        self.programs.exec_map(space, exec)
+    }
+
+    fn mem_call(&mut self, space: u64, nr: u32, args: &[u64; 6], file: u64) -> i64 {
+        self.shared.beat();
+        self.programs.mem_call(space, nr, args, file)
+    }
+
+    fn fs_lookup(&mut self, dir: u64, name: &[u8], out: &mut abi::FsAttr) -> i64 {
+        self.shared.beat();
+        self.programs.fs_lookup(dir, name, out)
+    }
+
+    fn fs_readdir(&mut self, dir: u64, index: u64, out: &mut abi::FsDirent) -> i64 {
+        self.shared.beat();
+        self.programs.fs_readdir(dir, index, out)
+    }
+
+    fn fs_readlink(&mut self, id: u64, buf: &mut [u8]) -> i64 {
+        self.shared.beat();
+        self.programs.fs_readlink(id, buf)
+    }
+
+    fn fs_open(&mut self, id: u64) -> i64 {
+        self.shared.beat();
+        self.programs.fs_open(id)
+    }
+
+    fn fs_create(&mut self, from: u64, size: u64) -> i64 {
+        self.shared.beat();
+        self.programs.fs_create(from, size)
+    }
+
+    fn fs_read(&mut self, file: u64, user_buf: *mut u8, len: u64, offset: u64) -> i64 {
+        self.shared.beat();
+        self.programs.fs_read(file, user_buf, len, offset)
+    }
+
+    fn fs_write(&mut self, file: u64, user_buf: *const u8, len: u64, offset: u64) -> i64 {
+        self.shared.beat();
+        self.programs.fs_write(file, user_buf, len, offset)
+    }
+
+    fn fs_truncate(&mut self, file: u64, size: u64) -> i64 {
+        self.shared.beat();
+        self.programs.fs_truncate(file, size)
+    }
+
+    fn fs_size(&mut self, file: u64) -> i64 {
+        self.shared.beat();
+        self.programs.fs_size(file)
+    }
+
+    fn fs_release(&mut self, file: u64) {
+        self.programs.fs_release(file);
+    }
+
+    fn proc_event(&mut self, event: u32, key: u64, a: u64, b: u64) {
+        self.shared.beat();
+        self.news.push(ProcessNews { event, key, pid: a, value: b });
+    }
+
+    fn unsupported(&mut self, nr: u32, _arg0: u64, comm: &[u8]) {
+        self.shared.beat();
+        let comm = String::from_utf8_lossy(comm);
+        let comm = comm.trim_end_matches('\0');
+        let (code, text) = match table::find(nr) {
+            Some(call) => (code_of(call.status), format!("{comm} called {}: {}", call.name, call.note)),
+            None => ("unsupported_call", format!("{comm} made system call {nr}, which is not there")),
+        };
+        self.shared.warn(code, Some(self.number), &text);
+    }
+}
+
+/// The warning's code for a call of this status.
+pub fn code_of(status: table::Status) -> &'static str {
+    match status {
+        table::Status::Refused => "unsupported_call",
+        table::Status::Partial | table::Status::Full => "partial_call",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_keeps_the_last_lines_whole() {
+        let mut tail = LogTail::default();
+        for number in 0..100 {
+            tail.append(format!("line {number}").as_bytes());
+            tail.append(b"!\n");
+        }
+        tail.append(b"Kernel pa");
+        tail.append(b"nic");
+        let text = tail.text();
+        assert_eq!(text.lines().count(), TAIL_LINES);
+        assert!(text.starts_with("line 81!\n") && text.ends_with("line 99!\nKernel panic"), "{text}");
+    }
+}

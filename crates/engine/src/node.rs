@@ -1,0 +1,479 @@
+//! A node: a kernel with its programs, its NICs and its events.
+//!
+//! All that happens to a node at one instant happens in one entry into its kernel: frames that arrive, a timer that is
+//! due, departures the kernel waits for, and requests of the engine.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use windtunnel_base::SimTime;
+use windtunnel_kernel::{
+    Argument, Completed, Crash, Events, Frame, Instance, Received, Request, Transmitted, abi,
+};
+
+use crate::configure::{Calls, errno_text};
+use crate::error::EngineError;
+use crate::event::{Event, EventQueue, Key, Source};
+use crate::host::{NodeHost, ProcessNews};
+use crate::lifecycle::{Action, Lifecycle};
+use crate::programs::Programs;
+use crate::shared::Shared;
+use crate::window::{Kernel, Outbox};
+use crate::wire::Port;
+
+/// Entries at one instant after which a node is taken to be stuck.
+const ENTRIES_MAX: u32 = 1_000_000;
+
+/// What happens to a node.
+#[derive(Debug)]
+pub enum Body {
+    /// A frame arrives at a NIC.
+    Deliver {
+        /// Number of the NIC.
+        nic: u32,
+        /// The frame.
+        frame: Frame,
+    },
+    /// A frame whose departure the kernel waits for has left a NIC.
+    TxDone {
+        /// Number of the NIC.
+        nic: u32,
+    },
+    /// A carrier has changed.
+    Link,
+    /// A program may have to be started or stopped.
+    Wake,
+    /// Requests wait for an entry.
+    Requests,
+}
+
+/// A node of a run.
+pub struct Node {
+    /// Its position in the scenario.
+    pub number: u32,
+    /// Its ports, by the number of the NIC.
+    pub ports: Vec<Port>,
+    /// Its programs.
+    pub programs: Programs,
+    instance: Instance<NodeHost>,
+    queue: EventQueue<Body>,
+    source: Source,
+    /// Time of the last entry, ns.
+    now_ns: u64,
+    /// Entries at that time.
+    entries_now: u32,
+    /// System calls already counted in the progress.
+    syscalls_told: u64,
+    /// Requests submitted since the last entry.
+    requests_wait: bool,
+    was_busy: bool,
+    shared: Arc<Shared>,
+    debug: Option<fn(&str)>,
+    rx: Vec<Received>,
+    sent: Vec<Transmitted>,
+    news: Vec<ProcessNews>,
+    /// NICs to ask whether their queue waits for a departure.
+    touched: Vec<u32>,
+}
+
+impl Node {
+    /// A node whose kernel has booted. `source` numbers its events; `debug` is told when its kernel is about to run.
+    pub fn new(
+        number: u32,
+        instance: Instance<NodeHost>,
+        ports: Vec<Port>,
+        programs: Programs,
+        source: Source,
+        shared: Arc<Shared>,
+        debug: Option<fn(&str)>,
+    ) -> Self {
+        Self {
+            number,
+            ports,
+            programs,
+            instance,
+            queue: EventQueue::default(),
+            source,
+            now_ns: 0,
+            entries_now: 0,
+            syscalls_told: 0,
+            requests_wait: false,
+            was_busy: false,
+            shared,
+            debug,
+            rx: Vec::new(),
+            sent: Vec::new(),
+            news: Vec::new(),
+            touched: Vec::new(),
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shared.nodes[self.number as usize]
+    }
+
+    /// Time of its last entry, ns.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Its kernel.
+    pub fn instance(&mut self) -> &mut Instance<NodeHost> {
+        &mut self.instance
+    }
+
+    /// System calls of its programs so far.
+    pub fn syscalls(&self) -> u64 {
+        self.instance.syscalls()
+    }
+
+    /// Its programs' lives.
+    pub fn lifecycle(&self) -> &Lifecycle {
+        &self.programs.lifecycle
+    }
+
+    /// Whether a frame is on its way to it.
+    pub fn awaits_frame(&self) -> bool {
+        self.queue.iter().any(|event| matches!(event.body, Body::Deliver { .. }))
+    }
+
+    /// Starts the life of its programs, at time 0.
+    ///
+    /// # Errors
+    /// When the first one cannot be asked for.
+    pub fn begin(&mut self) -> Result<(), EngineError> {
+        self.was_busy = true;
+        self.shared.busy_nodes.fetch_add(1, Ordering::Relaxed);
+        let actions = self.programs.lifecycle.begin();
+        self.act(actions)?;
+        self.keep_requests_going();
+        self.update_busy();
+        Ok(())
+    }
+
+    /// Sets the carrier and speed of a NIC; the kernel looks at it at `key`'s time.
+    pub fn set_link(&mut self, nic: u32, up: bool, speed_mbps: u32, key: Key) {
+        let mut state = self.instance.nic(nic);
+        state.set_carrier(up);
+        state.set_speed_mbps(speed_mbps);
+        self.queue.push(Event { key, body: Body::Link });
+    }
+
+    /// Takes the carrier off a NIC before the first entry that looks at it.
+    pub fn start_without_carrier(&mut self, nic: u32) {
+        self.instance.nic(nic).set_carrier(false);
+        let key = self.source.key(0);
+        self.queue.push(Event { key, body: Body::Link });
+    }
+
+    /// Takes all frames away that are on their way to a NIC; when they were due, ns, in order.
+    pub fn lose_frames(&mut self, to_nic: u32) -> Vec<u64> {
+        let mut due_ns = Vec::new();
+        self.queue.retain(|event| {
+            let lost = matches!(event.body, Body::Deliver { nic, .. } if nic == to_nic);
+            if lost {
+                due_ns.push(event.key.at_ns);
+            }
+            !lost
+        });
+        due_ns.sort_unstable();
+        due_ns
+    }
+
+    /// Runs all that is due at `at_ns` in one entry.
+    fn run_instant(&mut self, at_ns: u64, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
+        assert!(at_ns >= self.now_ns, "node {}: time goes back from {} ns to {at_ns} ns", self.name(), self.now_ns);
+        self.entries_now = if at_ns == self.now_ns { self.entries_now + 1 } else { 1 };
+        if self.entries_now > ENTRIES_MAX {
+            let (node, at) = (self.name().to_owned(), SimTime(at_ns));
+            return Err(EngineError::Livelock { node, at, entries: ENTRIES_MAX });
+        }
+        self.now_ns = at_ns;
+        let mut events = Events::default();
+        while let Some(event) = self.queue.pop_at(at_ns) {
+            match event.body {
+                Body::Deliver { nic, frame } => {
+                    self.ports[nic as usize].receive(at_ns, &frame)?;
+                    self.rx.push(Received::new(nic, frame));
+                }
+                Body::TxDone { nic } => {
+                    events.tx_done = true;
+                    self.ports[nic as usize].tx_done_ns = u64::MAX;
+                    self.touched.push(nic);
+                }
+                Body::Link => events.link = true,
+                Body::Wake => {
+                    let actions = self.programs.lifecycle.due(at_ns);
+                    self.act(actions)?;
+                }
+                Body::Requests => {}
+            }
+        }
+        self.enter(events, outbox)
+    }
+
+    /// Enters the kernel at the current time and takes everything that comes out.
+    fn enter(&mut self, events: Events, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
+        self.requests_wait = false;
+        self.instance.host_mut().now_ns = self.now_ns;
+        self.shared.going_inside(self.number);
+        let entered = self.instance.enter(self.now_ns, &mut self.rx, events);
+        self.shared.outside();
+        self.rx.clear();
+        if let Err(crash) = entered {
+            return Err(self.crashed(crash));
+        }
+        self.take_sent(outbox)?;
+        self.take_news()
+    }
+
+    /// Hands the frames that left the NICs to their links.
+    fn take_sent(&mut self, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
+        self.sent.extend(self.instance.drain_tx());
+        let Self { sent, ports, source, queue, instance, touched, number, now_ns, .. } = self;
+        self.shared.progress.frames.fetch_add(sent.len() as u64, Ordering::Relaxed);
+        for Transmitted { frame, nic, irq } in sent.drain(..) {
+            let port = &mut ports[nic as usize];
+            let (peer, peer_nic) = (port.peer, port.peer_nic);
+            let departure_ns = port.transmit(*now_ns, frame, |at_ns, frame| {
+                let event = Event { key: source.key(at_ns), body: Body::Deliver { nic: peer_nic, frame } };
+                if peer == *number {
+                    queue.push(event);
+                } else {
+                    outbox.send(peer, event);
+                }
+            })?;
+            instance.nic(nic).push_done(departure_ns);
+            if irq {
+                schedule_done(port, nic, departure_ns, source, queue);
+            }
+            if touched.last() != Some(&nic) {
+                touched.push(nic);
+            }
+        }
+        for nic in touched.drain(..) {
+            let mut state = instance.nic(nic);
+            let Some(index) = state.take_want() else { continue };
+            if index >= state.done_known() {
+                let problem = format!("NIC {nic} waits for frame {index}, which was not sent");
+                return Err(EngineError::Internal(problem));
+            }
+            // A departure too long ago to be known is past.
+            let at_ns = state.done_ns(index).unwrap_or(0).max(*now_ns);
+            schedule_done(&mut ports[nic as usize], nic, at_ns, source, queue);
+        }
+        Ok(())
+    }
+
+    /// Looks at what happened to programs and requests during the entry.
+    #[inline]
+    fn take_news(&mut self) -> Result<(), EngineError> {
+        let host = self.instance.host_mut();
+        if let Some(error) = host.take_error() {
+            return Err(error.into());
+        }
+        if let Some(error) = host.programs.take_write_error() {
+            let node = self.name().to_owned();
+            return Err(EngineError::Output { node, problem: error.to_string() });
+        }
+        host.take_news(&mut self.news);
+        while let Some(done) = self.instance.pop_completed() {
+            self.request_done(done)?;
+        }
+        if self.news.is_empty() {
+            return Ok(());
+        }
+        let mut news = std::mem::take(&mut self.news);
+        for step in news.drain(..) {
+            self.process_step(step)?;
+        }
+        self.news = news;
+        self.keep_requests_going();
+        self.update_busy();
+        Ok(())
+    }
+
+    /// A request of the engine is finished. Signals may meet a process that has ended; starts must not fail.
+    fn request_done(&mut self, done: Completed) -> Result<(), EngineError> {
+        if let Request::Spawn(spec) = done.request
+            && done.result < 0
+        {
+            self.news.push(ProcessNews {
+                event: abi::PROC_FAILED,
+                key: spec.key,
+                pid: 0,
+                value: done.result.unsigned_abs(),
+            });
+        }
+        Ok(())
+    }
+
+    fn process_step(&mut self, step: ProcessNews) -> Result<(), EngineError> {
+        let pid = step.pid as u32;
+        if step.event == abi::PROC_FAULT {
+            let text = format!("process {pid} was ended by signal {} after a fault", step.value);
+            self.shared.warn("program_fault", Some(self.number), &text);
+            return Ok(());
+        }
+        // Key 0 is a program's own child.
+        let Some(index) = step.key.checked_sub(1) else { return Ok(()) };
+        let index = index as usize;
+        let lifecycle = &mut self.programs.lifecycle;
+        let actions = match step.event {
+            abi::PROC_STARTED => lifecycle.started(index, pid, self.now_ns),
+            abi::PROC_EXITED => lifecycle.exited(index, step.value as u32, self.now_ns),
+            abi::PROC_FAILED => {
+                let why = self.instance.host_mut().programs.take_exec_errors().pop();
+                let reason = why.map_or_else(|| errno_text(step.value as i64), |error| error.to_string());
+                lifecycle.failed(index, step.value as i32, &reason)
+            }
+            other => return Err(EngineError::Internal(format!("process event {other} is not known"))),
+        };
+        self.act(actions)?;
+        self.programs.keep_books(index, self.number, &self.shared);
+        Ok(())
+    }
+
+    /// Carries out what the lives of the programs ask for.
+    fn act(&mut self, actions: Vec<Action>) -> Result<(), EngineError> {
+        for action in actions {
+            match action {
+                Action::Spawn(index) => {
+                    let spec = self.programs.spawn_spec(index, &mut self.instance.host_mut().programs)?;
+                    self.submit(Request::Spawn(spec));
+                }
+                Action::Signal { pid, signal } => {
+                    let args = vec![Argument::Value(pid.into()), Argument::Value(signal as u64)];
+                    self.submit(Request::Syscall { nr: libc::SYS_kill as u64, args });
+                }
+                Action::Wake(at_ns) => {
+                    let key = self.source.key(at_ns);
+                    self.queue.push(Event { key, body: Body::Wake });
+                }
+                Action::Warn(code, text) => self.shared.warn(code, Some(self.number), &text),
+                Action::SetupFailed(index, problem) => {
+                    return Err(EngineError::Setup {
+                        node: self.name().to_owned(),
+                        command: self.programs.lifecycle.plan(index).command.join(" "),
+                        problem,
+                        stderr: self.programs.stderr_tail(index),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.instance.submit(vec![request]);
+        self.requests_wait = true;
+    }
+
+    /// Sees to an entry for requests made after one.
+    fn keep_requests_going(&mut self) {
+        if self.requests_wait {
+            let key = self.source.key(self.now_ns);
+            self.queue.push(Event { key, body: Body::Requests });
+        }
+    }
+
+    /// Tells the run when the last process has ended.
+    fn update_busy(&mut self) {
+        if self.was_busy && self.programs.lifecycle.all_over() {
+            self.was_busy = false;
+            self.shared.busy_nodes.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    #[cold]
+    fn crashed(&self, crash: Box<Crash>) -> EngineError {
+        EngineError::Crash {
+            node: self.name().to_owned(),
+            at: SimTime(self.now_ns),
+            seed: self.shared.seed,
+            crash,
+            log_tail: self.instance.host().log_tail(),
+        }
+    }
+
+    /// Adds what happened to the progress for a display.
+    fn tell_progress(&mut self) {
+        let syscalls = self.instance.syscalls();
+        self.shared.progress.syscalls.fetch_add(syscalls - self.syscalls_told, Ordering::Relaxed);
+        self.syscalls_told = syscalls;
+    }
+}
+
+/// Schedules an entry for a departure, unless there is one for that time.
+#[inline]
+fn schedule_done(port: &mut Port, nic: u32, at_ns: u64, source: &mut Source, queue: &mut EventQueue<Body>) {
+    if port.tx_done_ns != at_ns {
+        port.tx_done_ns = at_ns;
+        queue.push(Event { key: source.key(at_ns), body: Body::TxDone { nic } });
+    }
+}
+
+impl Kernel for Node {
+    type Message = Body;
+    type Error = EngineError;
+
+    #[inline]
+    fn next_ns(&self) -> u64 {
+        let timer_ns = self.instance.next_timer().unwrap_or(u64::MAX);
+        // A timer that was due before is due now.
+        self.queue.next_ns().min(timer_ns.max(self.now_ns))
+    }
+
+    fn run_window(&mut self, end_ns: u64, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
+        if let Some(debug) = self.debug {
+            debug(self.name());
+        }
+        loop {
+            let at_ns = self.next_ns();
+            if at_ns >= end_ns {
+                break;
+            }
+            self.run_instant(at_ns, outbox)?;
+        }
+        self.tell_progress();
+        Ok(())
+    }
+
+    fn accept(&mut self, event: Event<Body>) {
+        self.queue.push(event);
+    }
+}
+
+/// System calls in a node, at the current time, for its configuration.
+pub struct NodeCalls<'a> {
+    /// The node.
+    pub node: &'a mut Node,
+    /// Takes the frames it sends meanwhile.
+    pub outbox: &'a mut Outbox<Body>,
+}
+
+impl Calls for NodeCalls<'_> {
+    fn call(&mut self, nr: i64, args: Vec<Argument>) -> Result<(i64, Vec<Argument>), EngineError> {
+        let request = Request::Syscall { nr: nr.cast_unsigned(), args };
+        let node = &mut *self.node;
+        node.instance.submit(vec![request]);
+        // As `enter`, but the finished request is for us.
+        node.shared.going_inside(node.number);
+        let entered = node.instance.enter(node.now_ns, &mut node.rx, Events::default());
+        node.shared.outside();
+        if let Err(crash) = entered {
+            return Err(node.crashed(crash));
+        }
+        let done = node.instance.pop_completed();
+        node.take_sent(self.outbox)?;
+        node.take_news()?;
+        match done {
+            Some(Completed { result, request: Request::Syscall { args, .. }, .. }) => Ok((result, args)),
+            _ => Err(EngineError::Internal(format!(
+                "node {}: system call {nr} of process 1 did not come back",
+                node.name()
+            ))),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The programs of a node as they are started and as they are reported: paths, files, environment.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
+use windtunnel_kernel::SpawnSpec;
+use windtunnel_process::ProcessHost;
+use windtunnel_results::{OutDir, ProcessLogs, ProcessRecord, ProcessSummary, ResultsError, sha256_file};
+use windtunnel_scenario::{Expect, Node, Outcome, Process, User};
+
+use crate::configure::errno_text;
+use crate::error::EngineError;
+use crate::lifecycle::{Lifecycle, Plan, State};
+use crate::preflight;
+use crate::shared::Shared;
+
+/// How much of a failed command's standard error goes into the message, bytes.
+const STDERR_TAIL_BYTES: i64 = 2000;
+/// Environment of set-up commands.
+const SETUP_ENVIRONMENT: [(&str, &str); 3] = [
+    ("HOME", "/root"),
+    ("LANG", "C.UTF-8"),
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+];
+
+/// A program, ready to be started.
+#[derive(Debug)]
+struct Ready {
+    path: CString,
+    argv: Vec<CString>,
+    envp: Vec<CString>,
+    cwd: CString,
+    user: User,
+    stdin: Option<String>,
+    logs: ProcessLogs,
+}
+
+/// The programs of one node: set-up commands first, then processes.
+#[derive(Debug)]
+pub struct Programs {
+    /// Their lives.
+    pub lifecycle: Lifecycle,
+    node: String,
+    ready: Vec<Ready>,
+    out: PathBuf,
+}
+
+/// A program as the scenario describes it; set-up commands have the same shape.
+struct Description<'a> {
+    exec: &'a [String],
+    env: Vec<(&'a str, &'a str)>,
+    cwd: &'a str,
+    user: User,
+    stdin: Option<&'a String>,
+}
+
+impl Programs {
+    /// Checks the programs of `node`, and opens their output files.
+    ///
+    /// # Errors
+    /// When one could not be started, or a file cannot be made.
+    pub fn new(node: &Node, host: &mut ProcessHost, out: &OutDir) -> Result<Self, EngineError> {
+        let setup = node.setup.iter().map(|command| Description {
+            exec: command,
+            env: SETUP_ENVIRONMENT.to_vec(),
+            cwd: "/",
+            user: User::default(),
+            stdin: None,
+        });
+        let mut ready = Vec::new();
+        for (index, description) in setup.enumerate() {
+            let label = format!("setup-{}", file_name(&description.exec[0]));
+            ready.push(Ready::new(node, &description, host, out.process_logs(&node.name, &label, index as u32)?)?);
+        }
+        for (index, process) in node.processes.iter().enumerate() {
+            let logs = out.process_logs(&node.name, &process.exec[0], index as u32)?;
+            ready.push(Ready::new(node, &describe(process), host, logs)?);
+        }
+        let setup = node.setup.iter().map(|command| setup_plan(command)).collect();
+        let processes = node.processes.iter().map(process_plan).collect();
+        let lifecycle = Lifecycle::new(setup, processes);
+        Ok(Self { lifecycle, node: node.name.clone(), ready, out: out.path().to_owned() })
+    }
+
+    /// The request that starts program `index`. Its key is one above `index`.
+    ///
+    /// # Errors
+    /// When the host refuses one of its files.
+    pub fn spawn_spec(&self, index: usize, host: &mut ProcessHost) -> Result<SpawnSpec, EngineError> {
+        let ready = &self.ready[index];
+        let files = [
+            ready.stdin_handle(&self.node, host)?,
+            self.adopt(&ready.logs.stdout, &ready.logs.stdout_path, host)?,
+            self.adopt(&ready.logs.stderr, &ready.logs.stderr_path, host)?,
+        ];
+        Ok(SpawnSpec {
+            key: index as u64 + 1,
+            path: ready.path.clone(),
+            argv: ready.argv.clone(),
+            envp: ready.envp.clone(),
+            cwd: ready.cwd.clone(),
+            files,
+            uid: ready.user.uid,
+            gid: ready.user.gid,
+        })
+    }
+
+    fn adopt(&self, file: &File, path: &str, host: &mut ProcessHost) -> Result<u64, EngineError> {
+        let refused = |problem: String| EngineError::Output {
+            node: self.node.clone(),
+            problem: format!("cannot open {path} for a program: {problem}"),
+        };
+        let own = file.try_clone().map_err(|error| refused(error.to_string()))?;
+        host.adopt(own.into(), path).map_err(|errno| refused(errno.to_string()))
+    }
+
+    /// The end of what program `index` wrote to standard error; empty if it cannot be read.
+    pub fn stderr_tail(&self, index: usize) -> String {
+        let mut bytes = Vec::new();
+        let read = || -> std::io::Result<()> {
+            let mut file = File::open(self.out.join(&self.ready[index].logs.stderr_path))?;
+            let length = file.metadata()?.len();
+            file.seek(SeekFrom::Start(length.saturating_sub(STDERR_TAIL_BYTES as u64)))?;
+            file.read_to_end(&mut bytes).map(|_| ())
+        };
+        let mut read = read;
+        // The message is about something else: a part less is no reason to lose it.
+        let _ = read();
+        String::from_utf8_lossy(&bytes).trim_end().to_owned()
+    }
+
+    /// What became of program `index`, for the summary.
+    pub fn summary(&self, index: usize) -> ProcessSummary {
+        let Life { pid, start_ns, end_ns, exit, signal } = Life::of(self.lifecycle.state(index));
+        let logs = &self.ready[index].logs;
+        ProcessSummary {
+            node: self.node.clone(),
+            pid,
+            command: self.lifecycle.plan(index).command.clone(),
+            exit,
+            signal,
+            start_ns,
+            end_ns,
+            stdout: logs.stdout_path.clone(),
+            stderr: logs.stderr_path.clone(),
+        }
+    }
+
+    /// What became of program `index`, for the digest. Set-up commands are numbered after processes.
+    ///
+    /// # Errors
+    /// When its output cannot be read back.
+    pub fn record(&self, index: usize) -> Result<ProcessRecord, ResultsError> {
+        let Life { pid, start_ns, end_ns, exit, signal } = Life::of(self.lifecycle.state(index));
+        let logs = &self.ready[index].logs;
+        let setup_count = self.lifecycle.setup_count();
+        let place = match index.checked_sub(setup_count) {
+            Some(process) => process,
+            None => self.lifecycle.len() - setup_count + index,
+        };
+        Ok(ProcessRecord {
+            node: self.node.clone(),
+            index: place as u32,
+            pid,
+            command: self.lifecycle.plan(index).command.clone(),
+            exit,
+            signal,
+            start_ns,
+            end_ns,
+            stdout_sha256: sha256_file(&self.out.join(&logs.stdout_path))?,
+            stderr_sha256: sha256_file(&self.out.join(&logs.stderr_path))?,
+        })
+    }
+
+    /// A sentence for each expectation of process `index` that does not hold.
+    ///
+    /// # Errors
+    /// When its output cannot be read back.
+    pub fn failed_expectations(&self, index: usize) -> Result<Vec<String>, EngineError> {
+        let path = &self.ready[index].logs.stdout_path;
+        let stdout = match self.lifecycle.plan(index).expect.stdout.is_empty() {
+            true => Vec::new(),
+            false => std::fs::read(self.out.join(path)).map_err(|error| EngineError::Output {
+                node: self.node.clone(),
+                problem: format!("cannot read {path} back: {error}"),
+            })?,
+        };
+        let command = self.lifecycle.plan(index).command.join(" ");
+        let failed = self.lifecycle.check(index, &stdout).err().unwrap_or_default();
+        Ok(failed.into_iter().map(|what| format!("{}: `{command}`: {what}", self.node)).collect())
+    }
+
+    /// Notes what became of program `index`, for reports by others.
+    pub fn keep_books(&self, index: usize, node: u32, shared: &Shared) {
+        if let Some(process) = index.checked_sub(self.lifecycle.setup_count()) {
+            shared.processes().insert((node, process as u32), self.summary(index));
+        }
+    }
+}
+
+/// A state as the numbers of a summary.
+struct Life {
+    pid: Option<u32>,
+    start_ns: Option<u64>,
+    end_ns: Option<u64>,
+    exit: Option<i32>,
+    signal: Option<i32>,
+}
+
+impl Life {
+    fn of(state: State) -> Self {
+        let never = Self { pid: None, start_ns: None, end_ns: None, exit: None, signal: None };
+        match state {
+            State::Waiting | State::Starting | State::Failed { .. } => never,
+            State::Running { pid, start_ns } => Self { pid: Some(pid), start_ns: Some(start_ns), ..never },
+            State::Ended { pid, start_ns, end_ns, how } => {
+                let (exit, signal) = match how {
+                    Outcome::Exited(code) => (Some(code), None),
+                    Outcome::Signaled(signal) => (None, Some(signal)),
+                    Outcome::Running | Outcome::NotStarted => (None, None),
+                };
+                Self { pid: Some(pid), start_ns: Some(start_ns), end_ns: Some(end_ns), exit, signal }
+            }
+        }
+    }
+}
+
+impl Ready {
+    fn new(
+        node: &Node,
+        description: &Description<'_>,
+        host: &mut ProcessHost,
+        logs: ProcessLogs,
+    ) -> Result<Self, EngineError> {
+        let program = &description.exec[0];
+        let refused = |text: String, hint: Option<String>| EngineError::Program {
+            node: node.name.clone(),
+            program: program.clone(),
+            problem: text,
+            hint,
+        };
+        let text = |text: &str| {
+            CString::new(text).map_err(|_| refused(format!("{text:?} contains a NUL character"), None))
+        };
+        let path = description.env.iter().find(|(name, _)| *name == "PATH").map_or("", |(_, value)| value);
+        let found =
+            preflight::resolve(host, program, path, description.cwd, description.user, !node.setup.is_empty())
+                .map_err(|problem| refused(problem.text, problem.hint))?;
+        let argv = description.exec.iter().map(|word| text(word)).collect::<Result<_, _>>()?;
+        let pairs = description.env.iter().map(|(name, value)| text(&format!("{name}={value}")));
+        Ok(Self {
+            path: text(&found)?,
+            argv,
+            envp: pairs.collect::<Result<_, _>>()?,
+            cwd: text(description.cwd)?,
+            user: description.user,
+            stdin: description.stdin.cloned(),
+            logs,
+        })
+    }
+
+    /// A handle for what it reads on standard input; 0: nothing.
+    fn stdin_handle(&self, node: &str, host: &mut ProcessHost) -> Result<u64, EngineError> {
+        let Some(text) = &self.stdin else { return Ok(0) };
+        let refused = |errno: i64| EngineError::Output {
+            node: node.to_owned(),
+            problem: format!("cannot make a file for standard input: {}", errno_text(-errno)),
+        };
+        let handle = host.fs_create(0, 0);
+        if handle < 0 {
+            return Err(refused(handle));
+        }
+        let mut done = 0;
+        while done < text.len() {
+            let rest = &text.as_bytes()[done..];
+            let wrote = host.fs_write(handle as u64, rest.as_ptr(), rest.len() as u64, done as u64);
+            if wrote <= 0 {
+                return Err(refused(wrote));
+            }
+            done += wrote as usize;
+        }
+        Ok(handle as u64)
+    }
+}
+
+fn describe(process: &Process) -> Description<'_> {
+    Description {
+        exec: &process.exec,
+        env: process.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+        cwd: &process.cwd,
+        user: process.user,
+        stdin: process.stdin.as_ref(),
+    }
+}
+
+fn setup_plan(command: &[String]) -> Plan {
+    Plan { command: command.to_vec(), start_ns: 0, stop_ns: None, stop_signal: 0, expect: Expect::default() }
+}
+
+fn process_plan(process: &Process) -> Plan {
+    Plan {
+        command: process.exec.clone(),
+        start_ns: process.start.as_ns(),
+        stop_ns: process.stop.map(|at| at.as_ns()),
+        stop_signal: process.stop_signal,
+        expect: process.expect.clone(),
+    }
+}
+
+/// The last part of a path.
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -1,0 +1,379 @@
+//! A run from its scenario to its results.
+//!
+//! # When a run ends
+//! - At `run.stop`: events at that time are not run any more. Programs that still run are recorded as running.
+//! - Earlier, when the scenario has programs, all of them have ended, no event of the scenario is to come, and no frame
+//!   is on its way (`all_done`).
+//! - When it is interrupted, a kernel crashes, or a result cannot be written. What was written so far is kept.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use windtunnel_links::LinkChange;
+use windtunnel_process::trap::TrapThread;
+use windtunnel_results::{
+    Cost, DirectionSummary, Ended, LinkSummary, Manifest, OutDir, ProgramRecord, RunDigest, SUMMARY_VERSION, Summary,
+};
+use windtunnel_scenario::{Action, Event, LinkSpec, Scenario};
+
+use crate::build;
+use crate::error::EngineError;
+use crate::event::Source;
+use crate::host::code_of;
+use crate::node::{Body, Node};
+use crate::shared::{Progress, Shared};
+use crate::watchdog::Watchdog;
+use crate::window::{Step, Windows};
+
+/// How to run a scenario.
+#[derive(Debug)]
+pub struct Options {
+    /// Where results go.
+    pub out: OutDir,
+    /// The kernel of all nodes.
+    pub kernel_image: PathBuf,
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// Ends the run at the next window once it is set.
+    pub stop_flag: Arc<AtomicBool>,
+    /// Kept up to date while the run goes on.
+    pub progress: Arc<Progress>,
+    /// For debuggers.
+    pub debug: Option<DebugHooks>,
+    /// Whether to compute the digest.
+    pub digest: bool,
+    /// Whether to write the captures the scenario asks for.
+    pub pcap: bool,
+}
+
+/// Functions that tell a debugger what happens.
+#[derive(Clone, Copy, Debug)]
+pub struct DebugHooks {
+    /// An image was loaded: path of its file on the host, load bias, node.
+    pub image: fn(&str, u64, &str),
+    /// This node runs from now on; empty: none does.
+    pub node: fn(&str),
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct RunOutcome {
+    /// As written to `summary.json`.
+    pub summary: Summary,
+    /// A sentence for each expectation that did not hold.
+    pub failed_expectations: Vec<String>,
+}
+
+/// A run, ready to go. It lives on one thread: that thread's system calls are trapped for the programs.
+pub struct Simulation {
+    // Instances before what they run on: fields are dropped in this order.
+    nodes: Vec<Node>,
+    windows: Windows<Body>,
+    books: Books,
+    events: Vec<Event>,
+    links: Vec<LinkSpec>,
+    stop_ns: u64,
+    has_programs: bool,
+    /// Numbers the events the scenario itself makes.
+    source: Source,
+    stop_flag: Arc<AtomicBool>,
+    debug: Option<DebugHooks>,
+    files: Arc<windtunnel_process::Shared>,
+    _traps: TrapThread,
+    _watchdog: Watchdog,
+}
+
+/// What is written about a run, besides what happens in it.
+#[derive(Debug)]
+pub(crate) struct Books {
+    pub out: OutDir,
+    pub manifest: Manifest,
+    pub scenario: String,
+    /// Names of the ends of the links: "node:interface".
+    pub link_ends: Vec<(String, String)>,
+    /// Interface names by node.
+    pub interfaces: Vec<Vec<String>>,
+    pub shared: Arc<Shared>,
+    pub started: Instant,
+    pub digest: bool,
+}
+
+impl Books {
+    /// Writes down that the run ended with `error` before anything else could be known.
+    pub fn note_error(&mut self, error: &EngineError) {
+        self.manifest.ended = Some(ended_by(error));
+        self.manifest.error = Some(error.to_string());
+        self.manifest.cost = Cost::of_this_process(self.started.elapsed().as_nanos() as u64);
+        // The error itself is what the user has to hear of.
+        let _ = self.out.write_manifest(&self.manifest);
+    }
+}
+
+fn ended_by(error: &EngineError) -> Ended {
+    if error.is_crash() { Ended::Crash } else { Ended::Error }
+}
+
+/// The parts of a [`Simulation`] as the builder makes them.
+pub(crate) struct Parts {
+    pub nodes: Vec<Node>,
+    pub windows: Windows<Body>,
+    pub source: Source,
+    pub files: Arc<windtunnel_process::Shared>,
+    pub traps: TrapThread,
+    pub watchdog: Watchdog,
+}
+
+impl Simulation {
+    /// Boots and configures all nodes on the calling thread, which then has to run the simulation, too.
+    ///
+    /// # Errors
+    /// Whatever keeps the run from starting. The manifest says so as well.
+    pub fn new(scenario: &Scenario, options: Options) -> Result<Self, EngineError> {
+        let mut books = build::books(scenario, &options);
+        books.out.write_manifest(&books.manifest)?;
+        options.progress.stop_ns.store(scenario.run.stop.as_ns(), Ordering::Relaxed);
+        match build::build(scenario, &options, &mut books) {
+            Ok(parts) => Ok(Self {
+                nodes: parts.nodes,
+                windows: parts.windows,
+                books,
+                events: scenario.events.clone(),
+                links: scenario.links.clone(),
+                stop_ns: scenario.run.stop.as_ns(),
+                has_programs: scenario.nodes.iter().any(|node| !node.processes.is_empty()),
+                source: parts.source,
+                stop_flag: options.stop_flag,
+                debug: options.debug,
+                files: parts.files,
+                _traps: parts.traps,
+                _watchdog: parts.watchdog,
+            }),
+            Err(error) => {
+                books.note_error(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs to the end and writes the results.
+    ///
+    /// # Errors
+    /// Whatever broke the run off; what is known until then is written all the same.
+    pub fn run(mut self) -> Result<RunOutcome, EngineError> {
+        let run = self.run_windows();
+        if let Some(debug) = self.debug {
+            (debug.node)("");
+        }
+        match run {
+            Ok(ended) => self.finish(ended, None),
+            Err(error) => {
+                // A second error on the way out would hide the first.
+                let _ = self.finish(ended_by(&error), Some(&error));
+                Err(error)
+            }
+        }
+    }
+
+    fn run_windows(&mut self) -> Result<Ended, EngineError> {
+        let mut events = std::mem::take(&mut self.events).into_iter().peekable();
+        let mut lookahead_ns = self.lookahead_ns();
+        loop {
+            if self.stop_flag.load(Ordering::Relaxed) {
+                return Ok(Ended::Interrupted);
+            }
+            let event_ns = events.peek().map_or(u64::MAX, |event| event.at.as_ns());
+            let limit_ns = self.stop_ns.min(event_ns);
+            match self.windows.step(&mut self.nodes, lookahead_ns, limit_ns)? {
+                Step::Ran(start_ns, _) => self.books.shared.progress.virtual_ns.store(start_ns, Ordering::Relaxed),
+                Step::Idle if limit_ns == self.stop_ns => return Ok(Ended::Stop),
+                Step::Idle => {
+                    while let Some(event) = events.next_if(|event| event.at.as_ns() == limit_ns) {
+                        self.apply(&event);
+                    }
+                    lookahead_ns = self.lookahead_ns();
+                }
+            }
+            if self.all_done() && events.peek().is_none() {
+                return Ok(Ended::AllDone);
+            }
+        }
+    }
+
+    /// The least time a frame needs from one kernel to another, ns.
+    fn lookahead_ns(&self) -> u64 {
+        let leaving = |node: &Node| {
+            let away = node.ports.iter().filter(|port| port.peer != node.number);
+            away.map(|port| port.link.params().lookahead().as_ns()).min()
+        };
+        self.nodes.iter().filter_map(leaving).min().unwrap_or(u64::MAX)
+    }
+
+    fn all_done(&self) -> bool {
+        self.has_programs
+            && self.books.shared.busy_nodes.load(Ordering::Relaxed) == 0
+            && !self.nodes.iter().any(Node::awaits_frame)
+    }
+
+    /// Changes a link, between two windows.
+    fn apply(&mut self, event: &Event) {
+        let at_ns = event.at.as_ns();
+        let Action::SetLink { link, a_to_b, b_to_a } = &event.action;
+        let LinkSpec { a, b, .. } = self.links[*link];
+        let ends = [(a, b, a_to_b), (b, a, b_to_a)].map(|(from, to, change)| {
+            (End { node: from.node.index(), nic: from.index }, End { node: to.node.index(), nic: to.index }, change)
+        });
+        for (from, to, change) in ends {
+            self.change_direction(from, to, change);
+        }
+        let up = ends.iter().all(|(from, ..)| self.port(*from).link.is_up());
+        for (from, ..) in ends {
+            let speed_mbps = build::speed_mbps(self.port(from).link.params());
+            let key = self.source.key(at_ns);
+            self.nodes[from.node].set_link(from.nic, up, speed_mbps, key);
+            self.windows.note(from.node as u32, at_ns);
+        }
+    }
+
+    fn change_direction(&mut self, from: End, to: End, change: &LinkChange) {
+        let port = self.port(from);
+        let was_up = port.link.is_up();
+        port.link.set(change);
+        if was_up && !port.link.is_up() {
+            for due_ns in self.nodes[to.node].lose_frames(to.nic) {
+                self.port(from).lost_on_the_way(due_ns);
+            }
+        }
+    }
+
+    fn port(&mut self, end: End) -> &mut crate::wire::Port {
+        &mut self.nodes[end.node].ports[end.nic as usize]
+    }
+
+    /// Writes everything there is to tell.
+    fn finish(mut self, ended: Ended, error: Option<&EngineError>) -> Result<RunOutcome, EngineError> {
+        for node in &mut self.nodes {
+            for port in &mut node.ports {
+                if let Some(capture) = &mut port.capture {
+                    capture.flush()?;
+                }
+            }
+            let number = node.number;
+            for (nr, note) in node.instance().host_mut().programs.take_notes() {
+                let call = windtunnel_process::table::find(nr);
+                let (code, name) = call.map_or(("partial_call", "a call"), |call| (code_of(call.status), call.name));
+                self.books.shared.warn(code, Some(number), &format!("{name}: {note}"));
+            }
+        }
+        let virtual_time_ns = match ended {
+            Ended::Stop => self.stop_ns,
+            _ => self.nodes.iter().map(Node::now_ns).max().unwrap_or(0),
+        };
+        self.books.shared.progress.virtual_ns.store(virtual_time_ns, Ordering::Relaxed);
+        let failed_expectations = match error {
+            None => self.failed_expectations()?,
+            Some(error) => vec![error.to_string()],
+        };
+        let summary = Summary {
+            summary_version: SUMMARY_VERSION,
+            scenario: self.books.scenario.clone(),
+            seed: self.books.manifest.seed,
+            ended,
+            digest: if self.books.digest { Some(self.digest()?) } else { None },
+            virtual_time_ns,
+            syscalls: self.nodes.iter().map(Node::syscalls).sum(),
+            frames: self.nodes.iter().flat_map(|node| &node.ports).map(|port| port.link.counters().frames).sum(),
+            processes: self.each_process().map(|(node, index)| node.programs.summary(index)).collect(),
+            links: self.link_summaries(),
+            warnings: self.books.shared.warnings().list().to_vec(),
+            failed_expectations: failed_expectations.clone(),
+        };
+        let books = &mut self.books;
+        books.out.write_summary(&summary)?;
+        books.manifest.ended = Some(ended);
+        books.manifest.error = error.map(ToString::to_string);
+        books.manifest.digest.clone_from(&summary.digest);
+        books.manifest.virtual_time_ns = virtual_time_ns;
+        books.manifest.programs = program_records(&self.files);
+        books.manifest.cost = Cost::of_this_process(books.started.elapsed().as_nanos() as u64);
+        books.out.write_manifest(&books.manifest)?;
+        Ok(RunOutcome { summary, failed_expectations })
+    }
+
+    /// Every process of the scenario: its node and its number there.
+    fn each_process(&self) -> impl Iterator<Item = (&Node, usize)> {
+        self.nodes.iter().flat_map(|node| {
+            let lifecycle = node.lifecycle();
+            (lifecycle.setup_count()..lifecycle.len()).map(move |index| (node, index))
+        })
+    }
+
+    fn failed_expectations(&self) -> Result<Vec<String>, EngineError> {
+        let mut failed = Vec::new();
+        for (node, index) in self.each_process() {
+            failed.extend(node.programs.failed_expectations(index)?);
+        }
+        Ok(failed)
+    }
+
+    fn digest(&self) -> Result<String, EngineError> {
+        let mut digest = RunDigest::new();
+        for node in &self.nodes {
+            let names = &self.books.interfaces[node.number as usize];
+            for (port, name) in node.ports.iter().zip(names) {
+                if let Some(interface) = &port.digest {
+                    digest.add_interface(node.name(), name, interface);
+                }
+            }
+            for index in 0..node.lifecycle().len() {
+                digest.add_process(node.programs.record(index)?);
+            }
+        }
+        Ok(digest.finish())
+    }
+
+    fn link_summaries(&self) -> Vec<LinkSummary> {
+        let port = |end: windtunnel_base::IfaceId| &self.nodes[end.node.index()].ports[end.index as usize];
+        self.links
+            .iter()
+            .zip(&self.books.link_ends)
+            .map(|(link, (a, b))| LinkSummary {
+                a: a.clone(),
+                b: b.clone(),
+                a_to_b: direction_summary(port(link.a), port(link.b)),
+                b_to_a: direction_summary(port(link.b), port(link.a)),
+            })
+            .collect()
+    }
+}
+
+/// A NIC of a node, by numbers.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    node: usize,
+    nic: u32,
+}
+
+fn direction_summary(sender: &crate::wire::Port, receiver: &crate::wire::Port) -> DirectionSummary {
+    let counters = sender.link.counters();
+    let dropped = counters.dropped;
+    let causes = [("loss", dropped.loss), ("queue_full", dropped.queue), ("link_down", dropped.down)];
+    DirectionSummary {
+        frames: counters.frames,
+        bytes: counters.bytes,
+        delivered_frames: receiver.received_frames,
+        delivered_bytes: receiver.received_bytes,
+        duplicated_frames: counters.duplicated,
+        corrupted_frames: counters.corrupted,
+        drops: causes.into_iter().filter(|(_, count)| *count > 0).map(|(cause, count)| (cause.into(), count)).collect(),
+    }
+}
+
+fn program_records(files: &windtunnel_process::Shared) -> Vec<ProgramRecord> {
+    let mut records: Vec<ProgramRecord> =
+        files.images().into_iter().map(|image| ProgramRecord { path: image.path, sha256: image.sha256 }).collect();
+    records.sort();
+    records.dedup();
+    records
+}
