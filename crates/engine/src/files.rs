@@ -70,7 +70,7 @@ nodes:
   h1:
     addresses: {eth0: [10.0.0.1/24, "fd00::1/64"]}
     files:
-      /etc/motd: {text: hello}
+      /etc/motd: {content: hello}
   h2: {addresses: {eth0: 10.0.0.2/24}}
   lone: {}
 links:

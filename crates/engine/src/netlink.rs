@@ -33,13 +33,6 @@ pub enum Request {
         /// Up, or down.
         up: bool,
     },
-    /// Sets the MTU of an interface.
-    SetMtu {
-        /// Interface number.
-        index: u32,
-        /// Bytes of payload.
-        mtu_bytes: u32,
-    },
     /// Adds an address. IPv6 addresses are usable at once: duplicate detection is skipped.
     AddAddress {
         /// Interface number.
@@ -91,12 +84,6 @@ impl Request {
                 if *up {
                     link.header.flags = LinkFlags::Up;
                 }
-                (RouteNetlinkMessage::SetLink(link), NLM_F_ACK)
-            }
-            Self::SetMtu { index, mtu_bytes } => {
-                let mut link = LinkMessage::default();
-                link.header.index = *index;
-                link.attributes.push(LinkAttribute::Mtu(*mtu_bytes));
                 (RouteNetlinkMessage::SetLink(link), NLM_F_ACK)
             }
             Self::AddAddress { index, address, prefix_bits } => {
@@ -248,14 +235,6 @@ mod tests {
         assert_eq!(
             Request::SetUp { index: 2, up: false }.to_bytes(7),
             hex("20000000 1300 0500 07000000 00000000  00 00 0000 02000000 00000000 01000000")
-        );
-    }
-
-    #[test]
-    fn an_mtu_is_set() {
-        assert_eq!(
-            Request::SetMtu { index: 3, mtu_bytes: 9000 }.to_bytes(1),
-            hex("28000000 1300 0500 01000000 00000000  00 00 0000 03000000 00000000 00000000  0800 0400 28230000")
         );
     }
 
