@@ -360,7 +360,7 @@ struct file *wtfs_open_handle(u64 handle, int flags, const char *name)
 		return file;
 	}
 	wtfs_i(inode)->users++;
-	file->f_mode |= FMODE_CAN_ODIRECT | FMODE_ATOMIC_POS;
+	file->f_mode |= FMODE_PREAD | FMODE_PWRITE | FMODE_CAN_ODIRECT | FMODE_ATOMIC_POS;
 	return file;
 }
 
