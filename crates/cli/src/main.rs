@@ -1,2 +1,44 @@
-//! Placeholder.
-fn main() {}
+//! The `windtunnel` command. One file per verb in `verbs/`; what several verbs need lies beside them.
+#![deny(unsafe_code)]
+
+mod debug;
+mod failure;
+mod host;
+mod kernels;
+mod progress;
+mod report;
+mod verbs;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Runs real networks of real Linux kernels and unmodified programs in virtual time.
+///
+/// Same version, scenario and seed: same bytes, on any machine.
+#[derive(Debug, Parser)]
+#[command(
+    name = "windtunnel",
+    version,
+    arg_required_else_help = true,
+    propagate_version = false
+)]
+#[command(
+    max_term_width = 100,
+    after_help = "Exit codes: 0 all is well, 1 an expectation of the scenario failed, \
+    2 the input or the host needs a change, 3 a crash, 130 interrupted."
+)]
+struct Cli {
+    #[command(subcommand)]
+    verb: verbs::Verb,
+}
+
+fn main() -> ExitCode {
+    let code = match Cli::parse().verb.run() {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("{failure}");
+            failure.exit_code()
+        }
+    };
+    ExitCode::from(code as u8)
+}

@@ -1,0 +1,117 @@
+//! What a debugger looks at: the list of loaded images and the node whose kernel or program runs.
+//!
+//! The engine calls [`image_loaded`] and [`set_node`] (as callbacks, in debug runs only); `assets/windtunnel-gdb.py`
+//! reads the globals below by name and sets a breakpoint on the empty hook function. Their layout is a contract with
+//! that script: change both.
+
+use std::collections::HashMap;
+use std::ffi::{CString, c_char};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// One loaded image; never freed.
+#[repr(C)]
+pub struct Image {
+    /// Next older image, or null.
+    next: *const Image,
+    /// Host path of the ELF file.
+    path: *const c_char,
+    /// Name of the node that loaded it.
+    node: *const c_char,
+    /// Run-time address minus link-time address, bytes.
+    bias: u64,
+}
+
+/// The newest image; older ones follow by `next`.
+#[allow(unsafe_code)]
+// SAFETY: the name is ours alone, so it replaces no symbol of another library.
+#[unsafe(no_mangle)]
+#[used]
+static windtunnel_gdb_images: AtomicPtr<Image> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Name of the running node as a C string, or null between nodes.
+#[allow(unsafe_code)]
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+#[used]
+static windtunnel_gdb_current_node: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Called after an image was added to the list; the debugger's breakpoint goes here.
+#[allow(unsafe_code)]
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn windtunnel_gdb_image_hook() {
+    // Keeps the function and its calls from being folded away.
+    std::hint::black_box(());
+}
+
+/// Adds an image to the debugger's list: the ELF file at host path `path`, run by `node`, at load bias `bias`.
+pub fn image_loaded(path: &str, bias: u64, node: &str) {
+    let image = Box::leak(Box::new(Image {
+        next: windtunnel_gdb_images.load(Ordering::Relaxed),
+        path: c_string(path),
+        node: c_string(node),
+        bias,
+    }));
+    windtunnel_gdb_images.store(image, Ordering::Release);
+    windtunnel_gdb_image_hook();
+}
+
+/// Says whose kernel or program runs from now on; an empty name: nobody's.
+pub fn set_node(node: &str) {
+    let name = if node.is_empty() {
+        std::ptr::null()
+    } else {
+        c_string(node)
+    };
+    windtunnel_gdb_current_node.store(name.cast_mut(), Ordering::Relaxed);
+}
+
+/// A C string that lives for good, the same for the same text. Text after a NUL is cut off.
+fn c_string(text: &str) -> *const c_char {
+    static NAMES: Mutex<Option<HashMap<String, &'static std::ffi::CStr>>> = Mutex::new(None);
+    let mut names = NAMES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let names = names.get_or_insert_default();
+    if let Some(name) = names.get(text) {
+        return name.as_ptr();
+    }
+    let until_nul = text.split('\0').next().unwrap_or_default();
+    let name = CString::new(until_nul).expect("no NUL is left");
+    let name: &'static std::ffi::CStr = Box::leak(name.into_boxed_c_str());
+    names.insert(text.to_owned(), name);
+    name.as_ptr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_names_are_one_string() {
+        assert_eq!(c_string("h1"), c_string("h1"));
+        assert_ne!(c_string("h1"), c_string("h2"));
+        set_node("h1");
+        assert_eq!(
+            windtunnel_gdb_current_node.load(Ordering::Relaxed).cast_const(),
+            c_string("h1")
+        );
+        set_node("");
+        assert!(windtunnel_gdb_current_node.load(Ordering::Relaxed).is_null());
+    }
+
+    #[test]
+    fn the_layout_is_what_the_script_reads() {
+        use std::mem::offset_of;
+        let offsets = [
+            offset_of!(Image, next),
+            offset_of!(Image, path),
+            offset_of!(Image, node),
+            offset_of!(Image, bias),
+        ];
+        assert_eq!(offsets, [0, 8, 16, 24]);
+        let before = windtunnel_gdb_images.load(Ordering::Acquire).cast_const();
+        image_loaded("/bin/true", 4096, "h1");
+        assert_ne!(windtunnel_gdb_images.load(Ordering::Acquire).cast_const(), before);
+    }
+}

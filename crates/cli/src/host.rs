@@ -1,0 +1,249 @@
+//! What a run needs of the host, check by check: behind `windtunnel doctor`, and before every run.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use windtunnel_process::trap::{AddressRange, Capabilities};
+
+/// How a check came out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// As it should be.
+    Ok,
+    /// Runs work, with the restriction that the detail tells.
+    Limited,
+    /// Nothing can run like this.
+    Missing,
+}
+
+/// One line of the doctor's report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub name: String,
+    /// How it is.
+    pub state: State,
+    /// What was found.
+    pub detail: String,
+    /// What to do about it; null where nothing needs to be done.
+    pub hint: Option<String>,
+}
+
+impl Check {
+    /// A check that came out well.
+    pub fn ok(name: &str, detail: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            state: State::Ok,
+            detail: detail.into(),
+            hint: None,
+        }
+    }
+
+    /// A check that did not.
+    pub fn not_ok(name: &str, state: State, detail: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            state,
+            detail: detail.into(),
+            hint: Some(hint.into()),
+        }
+    }
+}
+
+/// Refuses to start a run that this host cannot carry, with everything that is missing.
+pub fn require() -> Result<(), Failure> {
+    let missing = checks(&windtunnel_process::trap::capabilities());
+    let missing: Vec<Check> = missing
+        .into_iter()
+        .filter(|check| check.state == State::Missing)
+        .collect();
+    let Some(first) = missing.first() else { return Ok(()) };
+    let failure = Failure::user("this host cannot run scenarios").hint(first.hint.clone().unwrap_or_default());
+    Err(missing.iter().fold(failure, |failure, check| {
+        failure.because(format!("{}: {}", check.name, check.detail))
+    }))
+}
+
+/// The checks of processor, kernel and limits.
+pub fn checks(found: &Capabilities) -> Vec<Check> {
+    let mut checks = vec![
+        required(
+            found.syscall_user_dispatch,
+            "syscall user dispatch",
+            "prctl refused",
+            "it came with Linux 5.11; some containers filter prctl(PR_SET_SYSCALL_USER_DISPATCH)",
+        ),
+        required(
+            found.fsgsbase,
+            "FSGSBASE",
+            "the processor or the kernel does not offer it",
+            "it needs Linux 5.9 and a processor since Ivy Bridge or Zen; boot without `nofsgsbase`",
+        ),
+        required(
+            found.tsc_trapping,
+            "rdtsc trapping",
+            "prctl refused",
+            "some containers filter prctl(PR_SET_TSC): allow it",
+        ),
+        if found.cpuid_faulting {
+            Check::ok("cpuid masking", "available")
+        } else {
+            let detail = "not offered: programs see this processor, and may act differently on others";
+            Check::not_ok(
+                "cpuid masking",
+                State::Limited,
+                detail,
+                "compare digests on machines of one kind only",
+            )
+        },
+        address_space(found),
+    ];
+    checks.extend(memory_areas(found));
+    checks.push(open_files(found));
+    checks
+}
+
+fn required(available: bool, name: &str, detail: &str, hint: &str) -> Check {
+    if available {
+        Check::ok(name, "available")
+    } else {
+        Check::not_ok(name, State::Missing, detail, hint)
+    }
+}
+
+fn address_space(found: &Capabilities) -> Check {
+    let name = "address space";
+    let taken: Vec<&AddressRange> = found.address_ranges.iter().filter(|range| !range.free).collect();
+    if taken.is_empty() {
+        return Check::ok(name, "all fixed ranges are free");
+    }
+    let ranges: Vec<String> = taken
+        .iter()
+        .map(|taken| {
+            format!(
+                "{:#x} to {:#x} ({}) is not available",
+                taken.range.start, taken.range.end, taken.purpose
+            )
+        })
+        .collect();
+    let (limit, hint) = match found.address_space_limit {
+        Some(bytes) => (
+            format!("; RLIMIT_AS is {} MiB", bytes >> 20),
+            "lift the limit: ulimit -v unlimited",
+        ),
+        None => (
+            String::new(),
+            "run without preloaded libraries and sanitizers; check vm.overcommit_memory",
+        ),
+    };
+    Check::not_ok(name, State::Missing, ranges.join(", ") + &limit, hint)
+}
+
+/// What about 1,000 small programs need.
+const GOOD_MAP_COUNT: u64 = 65_530;
+
+fn memory_areas(found: &Capabilities) -> Option<Check> {
+    let count = found.max_map_count?;
+    let name = "memory areas";
+    let detail = format!("vm.max_map_count = {count}");
+    Some(if count >= GOOD_MAP_COUNT {
+        Check::ok(name, detail)
+    } else {
+        let hint = format!("large runs need more: sysctl vm.max_map_count={GOOD_MAP_COUNT}");
+        Check::not_ok(name, State::Limited, detail, hint)
+    })
+}
+
+/// Enough for some hundred nodes with a few programs each.
+const GOOD_OPEN_FILES: u64 = 4096;
+
+fn open_files(found: &Capabilities) -> Check {
+    let (soft, hard) = found.open_files_limit;
+    let detail = format!("RLIMIT_NOFILE: {soft} of at most {hard}");
+    if hard >= GOOD_OPEN_FILES {
+        Check::ok("open files", detail)
+    } else {
+        Check::not_ok(
+            "open files",
+            State::Limited,
+            detail,
+            "large runs need more: ulimit -Hn 4096",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Capabilities {
+        Capabilities {
+            kernel_release: "6.1.0".into(),
+            syscall_user_dispatch: true,
+            fsgsbase: true,
+            cpuid_faulting: true,
+            tsc_trapping: true,
+            max_map_count: Some(65_530),
+            address_space_limit: None,
+            open_files_limit: (1024, 1_048_576),
+            address_ranges: vec![AddressRange {
+                purpose: "nodes",
+                range: 0x1000..0x2000,
+                free: true,
+            }],
+        }
+    }
+
+    fn states(found: &Capabilities) -> Vec<(String, State)> {
+        let not_ok = checks(found).into_iter().filter(|check| check.state != State::Ok);
+        not_ok.map(|check| (check.name, check.state)).collect()
+    }
+
+    #[test]
+    fn each_lack_is_found_and_has_a_remedy() {
+        assert_eq!(states(&good()), []);
+        type Change = fn(&mut Capabilities);
+        let cases: [(Change, &str, State); 7] = [
+            (
+                |host| host.syscall_user_dispatch = false,
+                "syscall user dispatch",
+                State::Missing,
+            ),
+            (|host| host.fsgsbase = false, "FSGSBASE", State::Missing),
+            (|host| host.tsc_trapping = false, "rdtsc trapping", State::Missing),
+            (|host| host.cpuid_faulting = false, "cpuid masking", State::Limited),
+            (
+                |host| host.address_ranges[0].free = false,
+                "address space",
+                State::Missing,
+            ),
+            (|host| host.max_map_count = Some(1000), "memory areas", State::Limited),
+            (|host| host.open_files_limit = (256, 256), "open files", State::Limited),
+        ];
+        for (change, name, state) in cases {
+            let mut host = good();
+            change(&mut host);
+            assert_eq!(states(&host), [(name.to_owned(), state)]);
+            let bad = checks(&host).into_iter().find(|check| check.state != State::Ok);
+            assert!(
+                bad.is_some_and(|check| check.hint.is_some_and(|hint| !hint.is_empty())),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_address_space_limit_is_named() {
+        let mut host = good();
+        host.address_space_limit = Some(1 << 30);
+        host.address_ranges[0].free = false;
+        let check = checks(&host).into_iter().find(|check| check.name == "address space");
+        let check = check.expect("it is always checked");
+        assert_eq!(
+            check.detail,
+            "0x1000 to 0x2000 (nodes) is not available; RLIMIT_AS is 1024 MiB"
+        );
+        assert_eq!(check.hint.as_deref(), Some("lift the limit: ulimit -v unlimited"));
+    }
+}

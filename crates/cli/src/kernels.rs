@@ -1,0 +1,138 @@
+//! Where kernel images are: the list of series in the checkout, and the cache of built ones.
+
+use crate::failure::Failure;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// A kernel series of `kernel/versions.toml`, and what the cache has of it.
+#[derive(Debug, Serialize)]
+pub struct Series {
+    /// As in a scenario: "6.12".
+    pub series: String,
+    /// Version of the source package the tree is tested with.
+    pub known_good: String,
+    /// The image that runs use; null: none is built.
+    pub current: Option<Image>,
+    /// Number of builds in the cache.
+    pub builds: usize,
+}
+
+/// A built kernel.
+#[derive(Debug, Clone, Serialize)]
+pub struct Image {
+    /// Hash of source, configuration and compiler.
+    pub hash: String,
+    /// The shared object.
+    pub path: PathBuf,
+}
+
+/// The folder `kernel/` of the checkout: `$WINDTUNNEL_KERNEL_DIR`, or found from where this program lies
+/// (`target/PROFILE/windtunnel` or `target/TRIPLE/PROFILE/windtunnel`).
+pub fn kernel_dir() -> Result<PathBuf, Failure> {
+    if let Some(dir) = non_empty("WINDTUNNEL_KERNEL_DIR") {
+        let dir = PathBuf::from(dir);
+        return if dir.join("versions.toml").is_file() {
+            Ok(dir)
+        } else {
+            Err(Failure::user(format!(
+                "$WINDTUNNEL_KERNEL_DIR is {}, which has no versions.toml",
+                dir.display()
+            ))
+            .hint("it must name the folder kernel/ of a checkout"))
+        };
+    }
+    let program = std::env::current_exe().and_then(|path| path.canonicalize());
+    let program = program.map_err(|e| Failure::user("cannot find out where this program lies").because(e))?;
+    let found = program
+        .ancestors()
+        .skip(2)
+        .take(4)
+        .map(|dir| dir.join("kernel"))
+        .find(|dir| dir.join("versions.toml").is_file());
+    found.ok_or_else(|| {
+        Failure::user(format!("no folder kernel/ belongs to {}", program.display()))
+            .hint("set WINDTUNNEL_KERNEL_DIR to the folder kernel/ of a checkout")
+    })
+}
+
+/// The cache folder, chosen as `kernel/build` does; none when there is neither a home nor a checkout.
+pub fn cache_dir() -> Option<PathBuf> {
+    if let Some(dir) = non_empty("WINDTUNNEL_CACHE") {
+        return std::path::absolute(dir).ok();
+    }
+    if let Some(dir) = non_empty("XDG_CACHE_HOME") {
+        return std::path::absolute(dir).ok().map(|dir| dir.join("windtunnel"));
+    }
+    if let Some(home) = non_empty("HOME") {
+        return Some(PathBuf::from(home).join(".cache/windtunnel"));
+    }
+    let kernel_dir = kernel_dir().ok()?;
+    kernel_dir.parent().map(|checkout| checkout.join(".cache/windtunnel"))
+}
+
+/// All series, by name as written.
+pub fn list() -> Result<Vec<Series>, Failure> {
+    #[derive(serde::Deserialize)]
+    struct Table {
+        known_good: String,
+    }
+    let path = kernel_dir()?.join("versions.toml");
+    let text = std::fs::read_to_string(&path).map_err(|e| Failure::unreadable(&path, &e))?;
+    let tables: BTreeMap<String, Table> = toml::from_str(&text)
+        .map_err(|e| Failure::user(format!("{} is not as expected", path.display())).because(e.message()))?;
+    let cache = cache_dir();
+    let series = tables.into_iter().map(|(series, table)| {
+        let folder = cache.as_ref().map(|cache| cache.join("kernels").join(&series));
+        Series {
+            current: folder.as_deref().and_then(|folder| current(folder, &series)),
+            builds: folder.as_deref().map_or(0, |folder| count_builds(folder, &series)),
+            known_good: table.known_good,
+            series,
+        }
+    });
+    Ok(series.collect())
+}
+
+/// The image to run a series with.
+pub fn image(series: &str) -> Result<Image, Failure> {
+    let cache = cache_dir().ok_or_else(|| {
+        Failure::user("no cache folder: HOME is not set").hint("set WINDTUNNEL_CACHE to a folder for built kernels")
+    })?;
+    let folder = cache.join("kernels").join(series);
+    current(&folder, series).ok_or_else(|| {
+        let failure = Failure::user(format!("kernel {series} is not built"))
+            .because(format!("no current build in {}", folder.display()));
+        match list() {
+            Ok(known) if !known.iter().any(|known| known.series == series) => {
+                let names: Vec<String> = known.into_iter().map(|known| known.series).collect();
+                failure.hint(format!("there is no such series; known: {}", names.join(", ")))
+            }
+            _ => failure.hint(format!("windtunnel kernel build --series {series}")),
+        }
+    })
+}
+
+fn current(folder: &Path, series: &str) -> Option<Image> {
+    let hash = std::fs::read_to_string(folder.join("current")).ok()?.trim().to_owned();
+    if hash.is_empty() || hash.contains('/') {
+        return None;
+    }
+    let path = folder.join(&hash).join(file_name(series));
+    path.is_file().then_some(Image { hash, path })
+}
+
+fn count_builds(folder: &Path, series: &str) -> usize {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.path().join(file_name(series)).is_file())
+        .count()
+}
+
+fn file_name(series: &str) -> String {
+    format!("liblinux-{series}.so")
+}
+
+fn non_empty(variable: &str) -> Option<std::ffi::OsString> {
+    std::env::var_os(variable).filter(|value| !value.is_empty())
+}

@@ -1,0 +1,131 @@
+//! The line that shows how a run gets on: redrawn in place on a terminal, one line every ten seconds elsewhere.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+const REDRAW: Duration = Duration::from_millis(200);
+const LINE_EVERY: Duration = Duration::from_secs(10);
+/// Runs shorter than this need no bar.
+const QUIET_AT_FIRST: Duration = Duration::from_secs(1);
+const BAR_CHARS: usize = 20;
+
+/// How far a run is.
+#[derive(Debug, Clone, Copy)]
+pub struct Position {
+    /// Virtual time, nanoseconds.
+    pub virtual_ns: u64,
+    /// Virtual time at which it stops, nanoseconds; 0: not known yet.
+    pub stop_ns: u64,
+    /// Frames sent so far.
+    pub frames: u64,
+}
+
+/// Draws on standard error.
+#[derive(Debug)]
+pub struct ProgressLine {
+    started: Instant,
+    next: Instant,
+    every: Duration,
+    on_terminal: bool,
+    drawn: bool,
+    silent: bool,
+}
+
+impl ProgressLine {
+    /// Starts the clock; a `silent` one never draws.
+    pub fn new(silent: bool) -> Self {
+        let on_terminal = std::io::stderr().is_terminal();
+        let started = Instant::now();
+        let (first, every) = if on_terminal {
+            (QUIET_AT_FIRST, REDRAW)
+        } else {
+            (LINE_EVERY, LINE_EVERY)
+        };
+        Self {
+            started,
+            next: started + first,
+            every,
+            on_terminal,
+            drawn: false,
+            silent,
+        }
+    }
+
+    /// How long to sleep before [`Self::update`] has something to do.
+    pub fn wait(&self) -> Duration {
+        self.next
+            .saturating_duration_since(Instant::now())
+            .clamp(Duration::from_millis(10), self.every)
+    }
+
+    /// Draws if it is time to.
+    pub fn update(&mut self, position: Position) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + self.every;
+        if self.silent {
+            return;
+        }
+        let text = describe(position, now - self.started);
+        // Progress is a courtesy: nothing to do when nobody can see it.
+        let _ = if self.on_terminal {
+            self.drawn = true;
+            write!(std::io::stderr(), "\r\x1b[K{text}")
+        } else {
+            writeln!(std::io::stderr(), "{text}")
+        };
+    }
+
+    /// Removes the line from a terminal, so that what follows starts on a clean one.
+    pub fn clear(&mut self) {
+        if self.drawn {
+            self.drawn = false;
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn describe(position: Position, wall: Duration) -> String {
+    let virtual_s = position.virtual_ns as f64 / 1e9;
+    let stop_s = position.stop_ns as f64 / 1e9;
+    let share = if position.stop_ns == 0 {
+        0.0
+    } else {
+        (virtual_s / stop_s).clamp(0.0, 1.0)
+    };
+    let full = (share * BAR_CHARS as f64) as usize;
+    let speed = virtual_s / wall.as_secs_f64().max(1e-3);
+    format!(
+        "[{}{}] {virtual_s:.1} of {stop_s:.1} s virtual, {:.0} s wall, speed {speed:.1}x, {} frames",
+        "#".repeat(full),
+        "-".repeat(BAR_CHARS - full),
+        wall.as_secs_f64(),
+        position.frames,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_share_times_and_speed() {
+        let position = Position {
+            virtual_ns: 15_000_000_000,
+            stop_ns: 60_000_000_000,
+            frames: 12,
+        };
+        assert_eq!(
+            describe(position, Duration::from_secs(5)),
+            "[#####---------------] 15.0 of 60.0 s virtual, 5 s wall, speed 3.0x, 12 frames"
+        );
+        let beyond = Position {
+            virtual_ns: 2,
+            stop_ns: 1,
+            frames: 0,
+        };
+        assert!(describe(beyond, Duration::ZERO).starts_with("[####################]"));
+    }
+}

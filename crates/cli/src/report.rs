@@ -1,0 +1,167 @@
+//! What a run prints for people when it is over.
+
+use std::fmt::Write;
+use windtunnel_results::{DirectionSummary, Ended, ProcessSummary, Summary};
+
+/// The report: programs, links, warnings, failed expectations, digest.
+pub fn render(summary: &Summary, out_dir: &str) -> String {
+    let mut text = String::new();
+    let seconds = summary.virtual_time_ns as f64 / 1e9;
+    let how = match summary.ended {
+        Ended::Stop => "stopped at its end",
+        Ended::AllDone => "ended: nothing left to do",
+        Ended::Interrupted => "interrupted",
+        Ended::Crash => "crashed",
+        Ended::Error => "broken off",
+    };
+    line(
+        &mut text,
+        format_args!(
+            "{}: {how} after {seconds} s, {} frames",
+            summary.scenario, summary.frames
+        ),
+    );
+    processes(&mut text, &summary.processes);
+    for link in &summary.links {
+        direction(&mut text, &link.a, &link.b, &link.a_to_b);
+        direction(&mut text, &link.b, &link.a, &link.b_to_a);
+    }
+    for warning in &summary.warnings {
+        let node = warning
+            .node
+            .as_deref()
+            .map(|node| format!("{node}: "))
+            .unwrap_or_default();
+        let times = if warning.count > 1 {
+            format!(" ({} times)", warning.count)
+        } else {
+            String::new()
+        };
+        line(&mut text, format_args!("warning: {node}{}{times}", warning.text));
+    }
+    for failed in &summary.failed_expectations {
+        line(&mut text, format_args!("failed: {failed}"));
+    }
+    if let Some(digest) = &summary.digest {
+        line(&mut text, format_args!("digest {digest}"));
+    }
+    line(&mut text, format_args!("results in {out_dir}"));
+    text
+}
+
+fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+    text.write_fmt(arguments)
+        .and_then(|()| text.write_char('\n'))
+        .expect("writing to a String");
+}
+
+fn processes(text: &mut String, list: &[ProcessSummary]) {
+    let node_width = list.iter().map(|process| process.node.len()).max().unwrap_or(0);
+    for process in list {
+        let end = match (process.exit, process.signal, process.start_ns) {
+            (Some(code), _, _) => format!("exit {code}"),
+            (None, Some(signal), _) => format!("signal {signal}"),
+            (None, None, Some(_)) => "running".to_owned(),
+            (None, None, None) => "not started".to_owned(),
+        };
+        line(
+            text,
+            format_args!(
+                "  {:node_width$}  {end:<11}  {}",
+                process.node,
+                process.command.join(" ")
+            ),
+        );
+    }
+}
+
+fn direction(text: &mut String, from: &str, to: &str, counts: &DirectionSummary) {
+    if counts.frames == 0 {
+        return;
+    }
+    let drops: Vec<String> = counts
+        .drops
+        .iter()
+        .map(|(cause, frames)| format!("{frames} {cause}"))
+        .collect();
+    let drops = if drops.is_empty() {
+        String::new()
+    } else {
+        format!(", dropped: {}", drops.join(", "))
+    };
+    line(
+        text,
+        format_args!(
+            "  {from} -> {to}  {} frames, {} bytes{drops}",
+            counts.frames, counts.bytes
+        ),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use windtunnel_results::{LinkSummary, SUMMARY_VERSION, Warning};
+
+    #[test]
+    fn reads_like_this() {
+        let process = |node: &str, exit, signal, start_ns| ProcessSummary {
+            node: node.into(),
+            pid: None,
+            command: vec!["ping".into(), "-c1".into()],
+            exit,
+            signal,
+            start_ns,
+            end_ns: None,
+            stdout: String::new(),
+            stderr: String::new(),
+        };
+        let sent = |drops: &[(&str, u64)]| DirectionSummary {
+            frames: 3,
+            bytes: 180,
+            drops: drops.iter().map(|(cause, count)| (cause.to_string(), *count)).collect(),
+            ..Default::default()
+        };
+        let summary = Summary {
+            summary_version: SUMMARY_VERSION,
+            scenario: "demo".into(),
+            seed: 1,
+            ended: Ended::Stop,
+            digest: Some("00ff".into()),
+            virtual_time_ns: 1_500_000_000,
+            syscalls: 0,
+            frames: 6,
+            processes: vec![
+                process("h1", Some(0), None, Some(0)),
+                process("router", None, Some(9), Some(0)),
+                process("h2", None, None, None),
+            ],
+            links: vec![LinkSummary {
+                a: "h1:eth0".into(),
+                b: "h2:eth0".into(),
+                a_to_b: sent(&[("loss", 1), ("queue_full", 2)]),
+                b_to_a: sent(&[]),
+            }],
+            warnings: vec![Warning {
+                code: "unsupported_call".into(),
+                node: Some("h1".into()),
+                text: "io_uring_setup is refused".into(),
+                count: 2,
+            }],
+            failed_expectations: vec!["h1: ping exited with 0, expected 1".into()],
+        };
+        assert_eq!(
+            render(&summary, "out/demo"),
+            "demo: stopped at its end after 1.5 s, 6 frames\n\
+             \x20 h1      exit 0       ping -c1\n\
+             \x20 router  signal 9     ping -c1\n\
+             \x20 h2      not started  ping -c1\n\
+             \x20 h1:eth0 -> h2:eth0  3 frames, 180 bytes, dropped: 1 loss, 2 queue_full\n\
+             \x20 h2:eth0 -> h1:eth0  3 frames, 180 bytes\n\
+             warning: h1: io_uring_setup is refused (2 times)\n\
+             failed: h1: ping exited with 0, expected 1\n\
+             digest 00ff\n\
+             results in out/demo\n"
+        );
+    }
+}

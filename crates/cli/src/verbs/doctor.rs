@@ -1,0 +1,133 @@
+//! `windtunnel doctor`
+
+use crate::failure::{EXIT_OK, EXIT_USER, Outcome};
+use crate::host::{self, Check, State};
+use crate::kernels;
+use serde::Serialize;
+use std::path::Path;
+
+/// Say what this host can and cannot do
+///
+/// Exit code 0 if scenarios can run on it, else 2.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Print as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Programs that the examples run in nodes, or a verb needs, and the Debian package of each.
+const PROGRAMS: [(&str, &str); 10] = [
+    ("ping", "iputils-ping"),
+    ("iperf3", "iperf3"),
+    ("ip", "iproute2"),
+    ("ss", "iproute2"),
+    ("tc", "iproute2"),
+    ("nft", "nftables"),
+    ("sysctl", "procps"),
+    ("ethtool", "ethtool"),
+    ("tcpdump", "tcpdump"),
+    ("gdb", "gdb"),
+];
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    /// Scenarios can run here.
+    ok: bool,
+    kernel_release: String,
+    checks: Vec<Check>,
+}
+
+/// Looks at everything and tells.
+pub fn run(args: &Args) -> Outcome {
+    let capabilities = windtunnel_process::trap::capabilities();
+    let mut checks = host::checks(&capabilities);
+    checks.extend(kernel_checks());
+    checks.push(programs());
+    let ok = checks.iter().all(|check| check.state != State::Missing);
+    let report = Report {
+        ok,
+        kernel_release: capabilities.kernel_release,
+        checks,
+    };
+    if args.json {
+        super::print_json(&report)?;
+    } else {
+        super::print(&render(&report))?;
+    }
+    Ok(if ok { EXIT_OK } else { EXIT_USER })
+}
+
+fn render(report: &Report) -> String {
+    let mut text = format!("Linux {}\n", report.kernel_release);
+    for check in &report.checks {
+        let state = match check.state {
+            State::Ok => "ok",
+            State::Limited => "limited",
+            State::Missing => "MISSING",
+        };
+        text += &format!("{state:<8} {:<22} {}\n", check.name, check.detail);
+        if let Some(hint) = &check.hint {
+            text += &format!("{:<31} hint: {hint}\n", "");
+        }
+    }
+    text + if report.ok {
+        "Scenarios can run here.\n"
+    } else {
+        "Scenarios cannot run here yet.\n"
+    }
+}
+
+fn kernel_checks() -> Vec<Check> {
+    let series = match kernels::list() {
+        Ok(list) => list,
+        Err(failure) => {
+            let hint = "set WINDTUNNEL_KERNEL_DIR to the folder kernel/ of a checkout";
+            return vec![Check::not_ok("library kernels", State::Limited, failure.what(), hint)];
+        }
+    };
+    // One is enough to run something.
+    let lack = if series.iter().any(|series| series.current.is_some()) {
+        State::Limited
+    } else {
+        State::Missing
+    };
+    let check = |series: &kernels::Series| {
+        let name = format!("library kernel {}", series.series);
+        match &series.current {
+            Some(image) => Check::ok(&name, image.path.display().to_string()),
+            None => {
+                let hint = format!("windtunnel kernel build --series {}", series.series);
+                Check::not_ok(&name, lack, "not built", hint)
+            }
+        }
+    };
+    series.iter().map(check).collect()
+}
+
+fn programs() -> Check {
+    let missing: Vec<&(&str, &str)> = PROGRAMS.iter().filter(|(program, _)| !is_installed(program)).collect();
+    if missing.is_empty() {
+        return Check::ok("programs", "all that the examples use");
+    }
+    let names: Vec<&str> = missing.iter().map(|(program, _)| *program).collect();
+    let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+    packages.dedup();
+    let detail = format!("not installed: {}", names.join(", "));
+    Check::not_ok(
+        "programs",
+        State::Limited,
+        detail,
+        format!("apt install {}", packages.join(" ")),
+    )
+}
+
+/// Looks where a node's programs are looked for, and in our own PATH.
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let standard = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(|dir| Path::new(dir).to_owned());
+    std::env::split_paths(&path)
+        .chain(standard)
+        .any(|dir| dir.join(program).is_file())
+}

@@ -1,0 +1,70 @@
+//! The verbs. To add one: a file here with `Args` and `run`, a variant and a line below, and its help
+//! in `tests/help/`.
+
+mod completions;
+mod doctor;
+mod gdb;
+mod kernel;
+mod man;
+mod run;
+mod schema;
+mod syscalls;
+mod validate;
+
+use crate::failure::{EXIT_OK, Failure, Outcome};
+use std::io::Write;
+use std::path::Path;
+use windtunnel_scenario::Scenario;
+
+/// What the user asks for. Each verb's help is the documentation of its `Args`.
+#[derive(Debug, clap::Subcommand)]
+pub enum Verb {
+    Run(run::Args),
+    Validate(validate::Args),
+    Kernel(kernel::Args),
+    Syscalls(syscalls::Args),
+    Doctor(doctor::Args),
+    Schema(schema::Args),
+    Gdb(gdb::Args),
+    Completions(completions::Args),
+    Man(man::Args),
+}
+
+impl Verb {
+    /// Does it; the exit code.
+    pub fn run(self) -> Outcome {
+        match self {
+            Self::Run(args) => run::run(&args),
+            Self::Validate(args) => validate::run(&args),
+            Self::Kernel(args) => kernel::run(&args),
+            Self::Syscalls(args) => syscalls::run(&args),
+            Self::Doctor(args) => doctor::run(&args),
+            Self::Schema(args) => schema::run(&args),
+            Self::Gdb(args) => gdb::run(&args),
+            Self::Completions(args) => completions::run(&args),
+            Self::Man(args) => man::run(&args),
+        }
+    }
+}
+
+/// Reads and checks a scenario file.
+fn load_scenario(path: &Path) -> Result<Scenario, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| Failure::unreadable(path, &error))?;
+    Ok(Scenario::parse(&text, path)?)
+}
+
+/// Prints to standard output. A reader that has seen enough (`| head`) is no failure.
+fn print(text: &str) -> Outcome {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::user("cannot write to standard output").because(error))
+        }
+        _ => Ok(EXIT_OK),
+    }
+}
+
+/// Prints a value as indented JSON.
+fn print_json(value: &impl serde::Serialize) -> Outcome {
+    print(&(serde_json::to_string_pretty(value).expect("string keys only") + "\n"))
+}

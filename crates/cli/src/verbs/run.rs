@@ -1,0 +1,202 @@
+//! `windtunnel run FILE --out DIR`
+//!
+//! The simulation has a thread of its own, because that thread's system calls, rdtsc and cpuid are trapped for the
+//! programs. The main thread draws progress and waits; a third one waits for Ctrl-C.
+
+use crate::failure::{EXIT_EXPECTATION, EXIT_INTERRUPTED, EXIT_OK, Failure, Outcome};
+use crate::progress::{Position, ProgressLine};
+use crate::{debug, host, kernels, report};
+use nix::sys::signal::{SigSet, Signal};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use windtunnel_base::SimDuration;
+use windtunnel_engine::{DebugHooks, EngineError, Options, Progress, RunOutcome, Simulation};
+use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
+use windtunnel_scenario::Scenario;
+
+/// Of the simulation thread: generous, since address space is all it costs.
+const STACK_BYTES: usize = 64 << 20;
+
+/// Run a scenario in virtual time
+///
+/// The results are summary.json, manifest.json, each program's output, each node's kernel log, and captures.
+/// Ctrl-C stops the run and keeps them; a second one ends the program at once.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Scenario file
+    file: PathBuf,
+    /// Folder for the results; made if need be
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Seed of all random numbers, instead of the scenario's
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Virtual time at which to stop, instead of the scenario's: 500ms, 10s, 2min
+    #[arg(long, value_name = "TIME")]
+    stop: Option<SimDuration>,
+    /// Print summary.json, and nothing else, to standard output
+    #[arg(long)]
+    json: bool,
+    /// Show no progress and no report
+    #[arg(long)]
+    quiet: bool,
+    /// Replace the results of an earlier run in DIR; files that are not results are kept
+    #[arg(long)]
+    force: bool,
+    /// Tell a debugger about images and nodes; see `windtunnel gdb`
+    #[arg(long, hide = true)]
+    debugger: bool,
+}
+
+/// Runs the scenario; exit code 0 only if every expectation held.
+pub fn run(args: &Args) -> Outcome {
+    let mut scenario = super::load_scenario(&args.file)?;
+    if let Some(seed) = args.seed {
+        scenario.run.seed = seed;
+    }
+    if let Some(stop) = args.stop {
+        scenario.run.stop = stop;
+    }
+    host::require()?;
+    let kernel = kernels::image(series_of(&scenario)?)?;
+    let existing = if args.force {
+        ExistingFiles::ReplaceOurs
+    } else {
+        ExistingFiles::Refuse
+    };
+    let out = OutDir::create(&args.out, existing)?;
+
+    let stop_flag = Arc::new(AtomicBool::new(false));
+    let progress = Arc::new(Progress::default());
+    let options = Options {
+        out: out.clone(),
+        kernel_image: kernel.path,
+        seed: scenario.run.seed,
+        stop_flag: Arc::clone(&stop_flag),
+        progress: Arc::clone(&progress),
+        debug: args.debugger.then_some(DebugHooks {
+            image: debug::image_loaded,
+            node: debug::set_node,
+        }),
+        digest: true,
+        pcap: true,
+    };
+    catch_signals(&stop_flag, args.debugger)?;
+    match wait(&start(scenario, options)?, &progress, args.quiet || args.debugger) {
+        Some(outcome) => finish(args, &outcome?),
+        None => Err(after_panic(&out)),
+    }
+}
+
+/// Completes the manifest, which the engine could not do any more.
+fn after_panic(out: &OutDir) -> Failure {
+    let failure = Failure::crash("the engine panicked; its message is above")
+        .hint("this is a bug: please report it with the message, the scenario and the seed");
+    let noted = Manifest::read(out.path()).and_then(|mut manifest| {
+        manifest.ended = Some(Ended::Crash);
+        manifest.error = Some("the engine panicked".into());
+        out.write_manifest(&manifest)
+    });
+    match noted {
+        Ok(()) => failure.because(format!("what was written until then is in {}", out.path().display())),
+        Err(error) => failure.because(error),
+    }
+}
+
+/// Prints what was asked for, and decides the exit code.
+fn finish(args: &Args, outcome: &RunOutcome) -> Outcome {
+    if args.json {
+        super::print(&outcome.summary.to_json())?;
+    } else if !args.quiet {
+        super::print(&report::render(&outcome.summary, &args.out.display().to_string()))?;
+    }
+    Ok(match outcome.summary.ended {
+        Ended::Interrupted => EXIT_INTERRUPTED,
+        _ if !outcome.failed_expectations.is_empty() => EXIT_EXPECTATION,
+        _ => EXIT_OK,
+    })
+}
+
+/// The one kernel series of a scenario.
+fn series_of(scenario: &Scenario) -> Result<&str, Failure> {
+    let mut series: Vec<&str> = scenario.nodes.iter().map(|node| node.kernel.as_str()).collect();
+    series.sort_unstable();
+    series.dedup();
+    match series[..] {
+        [] => Err(Failure::user("the scenario has no nodes").hint("add at least one under `nodes:`")),
+        [one] => Ok(one),
+        _ => Err(
+            Failure::user(format!("the scenario mixes the kernels {}", series.join(" and ")))
+                .hint("one run uses one kernel series for now"),
+        ),
+    }
+}
+
+/// Builds and runs the simulation on a thread of its own; the channel closes without a word if that panics.
+fn start(scenario: Scenario, options: Options) -> Result<Receiver<Result<RunOutcome, EngineError>>, Failure> {
+    let (sender, receiver) = channel();
+    let simulate = move || {
+        let result = Simulation::new(&scenario, options).and_then(Simulation::run);
+        // The main thread waits for exactly this; it is gone only when the process is.
+        let _ = sender.send(result);
+    };
+    std::thread::Builder::new()
+        .name("simulation".into())
+        .stack_size(STACK_BYTES)
+        .spawn(simulate)
+        .map_err(|error| Failure::user("cannot start the simulation thread").because(error))?;
+    Ok(receiver)
+}
+
+/// Draws progress until the simulation is over; none: it panicked.
+fn wait(
+    simulation: &Receiver<Result<RunOutcome, EngineError>>,
+    progress: &Progress,
+    silent: bool,
+) -> Option<Result<RunOutcome, Failure>> {
+    let mut line = ProgressLine::new(silent);
+    let result = loop {
+        match simulation.recv_timeout(line.wait()) {
+            Ok(result) => break Some(result.map_err(Failure::from)),
+            Err(RecvTimeoutError::Disconnected) => break None,
+            Err(RecvTimeoutError::Timeout) => line.update(Position {
+                virtual_ns: progress.virtual_ns.load(Ordering::Relaxed),
+                stop_ns: progress.stop_ns.load(Ordering::Relaxed),
+                frames: progress.frames.load(Ordering::Relaxed),
+            }),
+        }
+    };
+    line.clear();
+    result
+}
+
+/// Takes Ctrl-C and its like off every thread, and has a thread of its own wait for them: a handler could run on the
+/// simulation's thread in the middle of a program, with the program's stack and FS base.
+///
+/// Under a debugger Ctrl-C stays as it is: gdb does not see a signal that is waited for.
+fn catch_signals(stop_flag: &Arc<AtomicBool>, debugger: bool) -> Result<(), Failure> {
+    let refused = |error| Failure::user("cannot set up signals").because(error);
+    // A write beyond `ulimit -f` shall be an error with a name, not a sudden end.
+    SigSet::from(Signal::SIGXFSZ).thread_block().map_err(refused)?;
+    if debugger {
+        return Ok(());
+    }
+    let awaited: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    awaited.thread_block().map_err(refused)?;
+    let stop_flag = Arc::clone(stop_flag);
+    let wait_for_signals = move || {
+        while awaited.wait().is_ok() {
+            if stop_flag.swap(true, Ordering::Relaxed) {
+                std::process::exit(EXIT_INTERRUPTED);
+            }
+            eprintln!("\nstopping; the results so far are kept (once more: end at once)");
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(wait_for_signals)
+        .map_err(|error| Failure::user("cannot start the signal thread").because(error))?;
+    Ok(())
+}

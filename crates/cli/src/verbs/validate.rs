@@ -1,0 +1,102 @@
+//! `windtunnel validate FILE`
+
+use crate::failure::Outcome;
+use serde::Serialize;
+use std::path::PathBuf;
+use windtunnel_scenario::Scenario;
+
+/// Check a scenario without running it
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Scenario file
+    file: PathBuf,
+    /// Print the findings as JSON; the exit code is as without
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report {
+    valid: bool,
+    /// Null when the file can't be read as a scenario.
+    scenario: Option<Counts>,
+    /// Empty when valid.
+    errors: Vec<Finding>,
+}
+
+#[derive(Serialize)]
+struct Counts {
+    name: String,
+    sha256: String,
+    stop_ns: u64,
+    nodes: usize,
+    links: usize,
+    processes: usize,
+    events: usize,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    /// 1-based; 0: the whole file.
+    line: u32,
+    /// 1-based, characters.
+    column: u32,
+    message: String,
+    allowed: Option<String>,
+    hint: Option<String>,
+}
+
+/// Checks the file and says what is in it, or what is wrong with it.
+pub fn run(args: &Args) -> Outcome {
+    if !args.json {
+        let counts = Counts::of(&super::load_scenario(&args.file)?);
+        return super::print(&format!(
+            "{}: valid; {} nodes, {} links, {} processes, {} events\n",
+            args.file.display(),
+            counts.nodes,
+            counts.links,
+            counts.processes,
+            counts.events
+        ));
+    }
+    let text =
+        std::fs::read_to_string(&args.file).map_err(|error| crate::failure::Failure::unreadable(&args.file, &error))?;
+    match Scenario::parse(&text, &args.file) {
+        Ok(scenario) => super::print_json(&Report {
+            valid: true,
+            scenario: Some(Counts::of(&scenario)),
+            errors: Vec::new(),
+        }),
+        Err(error) => {
+            let found = error.diagnostic();
+            let finding = Finding {
+                line: found.line,
+                column: found.column,
+                message: found.message.clone(),
+                allowed: found.allowed.clone(),
+                hint: found.hint.clone(),
+            };
+            super::print_json(&Report {
+                valid: false,
+                scenario: None,
+                errors: vec![finding],
+            })?;
+            Ok(crate::failure::EXIT_USER)
+        }
+    }
+}
+
+impl Counts {
+    fn of(scenario: &Scenario) -> Self {
+        Self {
+            name: scenario.name.clone(),
+            sha256: scenario.sha256.clone(),
+            stop_ns: scenario.run.stop.as_ns(),
+            nodes: scenario.nodes.len(),
+            links: scenario.links.len(),
+            processes: scenario.nodes.iter().map(|node| node.processes.len()).sum(),
+            events: scenario.events.len(),
+        }
+    }
+}
