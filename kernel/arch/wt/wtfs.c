@@ -32,8 +32,7 @@
 #define WTFS_LOWER_ROOT 1ULL
 /* Inode numbers of the node's own files start here, above all that the host gives. */
 #define WTFS_FIRST_OWN_INO (1UL << 40)
-/* What statfs reports as size and as free, in blocks of a page: 64 GiB. The true limit is the host's, and would differ
- * from machine to machine. */
+/* Size and free space by statfs, in pages: 64 GiB. The true limit is the host's, and differs from machine to machine. */
 #define WTFS_BLOCKS (16UL << 20)
 /* Mark in dentry->d_fsdata: holds a reference on itself. */
 #define WTFS_PINNED ((void *)1UL)

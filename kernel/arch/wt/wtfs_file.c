@@ -104,8 +104,10 @@ struct wtfs_io {
 	s64 error;
 };
 
-/* Steps of iterate_and_advance(): each returns the bytes it did not move. The host touches the memory with a system
- * call of its own, so that a program's bad pointer is an EFAULT. */
+/*
+ * Steps of iterate_and_advance(): each returns the bytes it did not move. The host touches the memory with a system
+ * call of its own, so that a program's bad pointer is an EFAULT.
+ */
 static size_t wtfs_read_step(void *to, size_t done, size_t len, void *arg, void *unused)
 {
 	struct wtfs_io *io = arg;
