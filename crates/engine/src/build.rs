@@ -7,9 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use windtunnel_base::{Rng, random};
-use windtunnel_kernel::{
-    BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState,
-};
+use windtunnel_kernel::{BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState};
 use windtunnel_links::{Link, LinkParams};
 use windtunnel_process::trap::TrapThread;
 use windtunnel_process::{NodeConfig, ProcessHost};
@@ -69,8 +67,11 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
     // Threads and questions to the processor come before the traps.
     windtunnel_results::prepare();
     let host_vectors = VectorState::of_this_cpu();
-    let words =
-        LastWords { out: books.out.clone(), manifest: books.manifest.clone(), scenario: books.scenario.clone() };
+    let words = LastWords {
+        out: books.out.clone(),
+        manifest: books.manifest.clone(),
+        scenario: books.scenario.clone(),
+    };
     let watchdog = Watchdog::start(books.shared.clone(), words);
     let image = Image::open(&options.kernel_image)?;
     let files = windtunnel_process::Shared::new(Path::new("/")).map_err(EngineError::Shared)?;
@@ -82,7 +83,14 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
         books.shared.warn("cpuid_not_masked", None, text);
         host_vectors
     };
-    let mut builder = Builder { scenario, options, image, files, vector_state, books };
+    let mut builder = Builder {
+        scenario,
+        options,
+        image,
+        files,
+        vector_state,
+        books,
+    };
     let mut outbox = Outbox::default();
     let mut nodes = builder.nodes(&mut outbox)?;
     for node in &mut nodes {
@@ -90,7 +98,14 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
     }
     let mut windows = Windows::new(&nodes);
     windows.distribute(&mut nodes, outbox, 0);
-    Ok(Parts { nodes, windows, source: Source::new(0), files: builder.files, traps, watchdog })
+    Ok(Parts {
+        nodes,
+        windows,
+        source: Source::new(0),
+        files: builder.files,
+        traps,
+        watchdog,
+    })
 }
 
 struct Builder<'a> {
@@ -136,7 +151,10 @@ impl Builder<'_> {
             files: node_files(self.scenario, spec)?,
             files_mtime_ns: self.scenario.run.epoch_s * NS_PER_S,
         };
-        let refused = |source| EngineError::Process { node: spec.name.clone(), source };
+        let refused = |source| EngineError::Process {
+            node: spec.name.clone(),
+            source,
+        };
         let mut host = ProcessHost::new(self.files.clone(), &config).map_err(refused)?;
         let programs = Programs::new(spec, &mut host, &self.options.out)?;
         Ok((host, programs))
@@ -144,24 +162,45 @@ impl Builder<'_> {
 
     /// All ports, by node and NIC.
     fn ports(&self) -> Result<Vec<Vec<Port>>, EngineError> {
-        let mut ports: Vec<Vec<Option<Port>>> =
-            self.scenario.nodes.iter().map(|node| node.interfaces.iter().map(|_| None).collect()).collect();
+        let mut ports: Vec<Vec<Option<Port>>> = self
+            .scenario
+            .nodes
+            .iter()
+            .map(|node| node.interfaces.iter().map(|_| None).collect())
+            .collect();
         for link in &self.scenario.links {
             for (from, to, params) in [(link.a, link.b, link.a_to_b), (link.b, link.a, link.b_to_a)] {
                 let node = self.scenario.node(from.node);
                 let interface = &node.interfaces[from.index as usize];
-                let label = format!("link/{}/{}", self.scenario.iface_name(from), self.scenario.iface_name(to));
+                let label = format!(
+                    "link/{}/{}",
+                    self.scenario.iface_name(from),
+                    self.scenario.iface_name(to)
+                );
                 let rng = Rng::new(self.options.seed, &label);
                 let capture = match self.options.pcap && interface.capture {
-                    true => Some(self.options.out.pcap(&node.name, &interface.name, self.scenario.run.epoch_s)?),
+                    true => Some(
+                        self.options
+                            .out
+                            .pcap(&node.name, &interface.name, self.scenario.run.epoch_s)?,
+                    ),
                     false => None,
                 };
-                let port = Port::new(Link::new(params, rng), to.node.0, to.index, self.options.digest, capture);
+                let port = Port::new(
+                    Link::new(params, rng),
+                    to.node.0,
+                    to.index,
+                    self.options.digest,
+                    capture,
+                );
                 ports[from.node.index()][from.index as usize] = Some(port);
             }
         }
         let connected = |port: Option<Port>| port.expect("an interface is an end of a link");
-        Ok(ports.into_iter().map(|ports| ports.into_iter().map(connected).collect()).collect())
+        Ok(ports
+            .into_iter()
+            .map(|ports| ports.into_iter().map(connected).collect())
+            .collect())
     }
 
     fn boot(

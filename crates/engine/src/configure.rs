@@ -27,7 +27,12 @@ const MOUNTS: [(&str, &str, u64, &str); 4] = [
     ("proc", "/proc", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, ""),
     ("sysfs", "/sys", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, ""),
     ("devtmpfs", "/dev", libc::MS_NOSUID, "mode=755"),
-    ("devpts", "/dev/pts", libc::MS_NOSUID | libc::MS_NOEXEC, "gid=5,mode=620,ptmxmode=666"),
+    (
+        "devpts",
+        "/dev/pts",
+        libc::MS_NOSUID | libc::MS_NOEXEC,
+        "gid=5,mode=620,ptmxmode=666",
+    ),
 ];
 /// Where shared memory files live; bound to `/dev/shm`, because programs map them and a device tree has no files to map.
 const SHARED_MEMORY: &str = "/run/shm";
@@ -46,7 +51,10 @@ const ANSWER_BYTES: usize = 16 * 1024;
 /// # Errors
 /// The first step the kernel refuses, with its reason.
 pub fn configure(calls: &mut dyn Calls, node: &Node) -> Result<(), EngineError> {
-    let mut setup = Setup { calls, node: &node.name };
+    let mut setup = Setup {
+        calls,
+        node: &node.name,
+    };
     setup.mount_all()?;
     setup.host_name()?;
     let mut netlink = Netlink::open(&mut setup)?;
@@ -59,22 +67,38 @@ pub fn configure(calls: &mut dyn Calls, node: &Node) -> Result<(), EngineError> 
         let index = netlink.bring_up(&mut setup, &interface.name)?;
         indices.push((interface.name.as_str(), index));
         for address in &interface.addresses {
-            let request =
-                netlink::Request::AddAddress { index, address: address.addr(), prefix_bits: address.prefix_len() };
-            netlink.ask(&mut setup, &request, || format!("add address {address} to {}", interface.name))?;
+            let request = netlink::Request::AddAddress {
+                index,
+                address: address.addr(),
+                prefix_bits: address.prefix_len(),
+            };
+            netlink.ask(&mut setup, &request, || {
+                format!("add address {address} to {}", interface.name)
+            })?;
         }
     }
     for route in &node.routes {
         let index = route.dev.as_ref().map(|dev| index_of(&indices, dev));
         let to = (route.to.network(), route.to.prefix_len());
-        let request = netlink::Request::AddRoute { to, via: route.via, index, metric: route.metric };
-        netlink.ask(&mut setup, &request, || describe_route(&route.to.to_string(), route.via, route.dev.as_deref()))?;
+        let request = netlink::Request::AddRoute {
+            to,
+            via: route.via,
+            index,
+            metric: route.metric,
+        };
+        netlink.ask(&mut setup, &request, || {
+            describe_route(&route.to.to_string(), route.via, route.dev.as_deref())
+        })?;
     }
     netlink.close(&mut setup)
 }
 
 fn index_of(indices: &[(&str, u32)], name: &str) -> u32 {
-    indices.iter().find(|(known, _)| *known == name).expect("the scenario checked the names of interfaces").1
+    indices
+        .iter()
+        .find(|(known, _)| *known == name)
+        .expect("the scenario checked the names of interfaces")
+        .1
 }
 
 fn describe_route(to: &str, via: Option<IpAddr>, dev: Option<&str>) -> String {
@@ -128,17 +152,23 @@ impl Setup<'_> {
             if at == "/dev/pts" {
                 self.make_dir(at, 0o755)?;
             }
-            let args =
-                vec![text(kind), text(at), text(kind), Argument::Value(flags), text(options)];
+            let args = vec![text(kind), text(at), text(kind), Argument::Value(flags), text(options)];
             self.call(libc::SYS_mount, args, || format!("mount {kind} on {at}"))?;
         }
         self.make_dir(SHARED_MEMORY, 0o1777)?;
         self.make_dir("/dev/shm", 0o1777)?;
-        let args =
-            vec![text(SHARED_MEMORY), text("/dev/shm"), text("none"), Argument::Value(libc::MS_BIND), value(0)];
+        let args = vec![
+            text(SHARED_MEMORY),
+            text("/dev/shm"),
+            text("none"),
+            Argument::Value(libc::MS_BIND),
+            value(0),
+        ];
         self.call(libc::SYS_mount, args, || format!("bind {SHARED_MEMORY} to /dev/shm"))?;
         for (target, link) in DEV_LINKS {
-            self.call(libc::SYS_symlink, vec![text(target), text(link)], || format!("make {link}"))?;
+            self.call(libc::SYS_symlink, vec![text(target), text(link)], || {
+                format!("make {link}")
+            })?;
         }
         Ok(())
     }
@@ -149,7 +179,9 @@ impl Setup<'_> {
         if result < 0 && result != -i64::from(libc::EEXIST) {
             return Err(self.refused(format!("make folder {path}"), -result, None));
         }
-        self.call(libc::SYS_chmod, vec![text(path), value(mode)], || format!("set the mode of {path}"))?;
+        self.call(libc::SYS_chmod, vec![text(path), value(mode)], || {
+            format!("set the mode of {path}")
+        })?;
         Ok(())
     }
 
@@ -167,8 +199,9 @@ impl Setup<'_> {
         let (fd, _) = self.call(libc::SYS_open, vec![text(&path), value(flags), value(0)], what)?;
         let bytes = format!("{setting}\n").into_bytes();
         let length = bytes.len() as i64;
-        let (written, _) =
-            self.calls.call(libc::SYS_write, vec![value(fd), Argument::Bytes(bytes), value(length)])?;
+        let (written, _) = self
+            .calls
+            .call(libc::SYS_write, vec![value(fd), Argument::Bytes(bytes), value(length)])?;
         self.call(libc::SYS_close, vec![value(fd)], what)?;
         if written < 0 {
             return Err(self.refused(what(), -written, None));
@@ -212,11 +245,21 @@ struct Netlink {
 impl Netlink {
     fn open(setup: &mut Setup<'_>) -> Result<Self, EngineError> {
         let kind = i64::from(libc::SOCK_RAW | libc::SOCK_CLOEXEC);
-        let args = vec![value(libc::AF_NETLINK.into()), value(kind), value(libc::NETLINK_ROUTE.into())];
+        let args = vec![
+            value(libc::AF_NETLINK.into()),
+            value(kind),
+            value(libc::NETLINK_ROUTE.into()),
+        ];
         let (fd, _) = setup.call(libc::SYS_socket, args, || "open a netlink socket".into())?;
         for option in [libc::NETLINK_CAP_ACK, libc::NETLINK_EXT_ACK] {
             let on = Argument::Bytes(1i32.to_ne_bytes().to_vec());
-            let args = vec![value(fd), value(libc::SOL_NETLINK.into()), value(option.into()), on, value(4)];
+            let args = vec![
+                value(fd),
+                value(libc::SOL_NETLINK.into()),
+                value(option.into()),
+                on,
+                value(4),
+            ];
             setup.call(libc::SYS_setsockopt, args, || "ask netlink for explanations".into())?;
         }
         Ok(Self { fd, sequence: 0 })
@@ -228,7 +271,11 @@ impl Netlink {
         let what = || format!("find interface {name}");
         let index = match self.ask(setup, &find, what)? {
             Answer::Link { index } => index,
-            other => return Err(EngineError::Internal(format!("{other:?} is no answer about an interface"))),
+            other => {
+                return Err(EngineError::Internal(format!(
+                    "{other:?} is no answer about an interface"
+                )));
+            }
         };
         let request = netlink::Request::SetUp { index, up: true };
         self.ask(setup, &request, || format!("set interface {name} up"))?;
@@ -245,11 +292,25 @@ impl Netlink {
         self.sequence += 1;
         let bytes = request.to_bytes(self.sequence);
         let length = bytes.len() as i64;
-        let args = vec![value(self.fd), Argument::Bytes(bytes), value(length), value(0), value(0), value(0)];
+        let args = vec![
+            value(self.fd),
+            Argument::Bytes(bytes),
+            value(length),
+            value(0),
+            value(0),
+            value(0),
+        ];
         setup.call(libc::SYS_sendto, args, &what)?;
         let room = Argument::Bytes(vec![0; ANSWER_BYTES]);
         let flags = value(libc::MSG_DONTWAIT.into());
-        let args = vec![value(self.fd), room, value(ANSWER_BYTES as i64), flags, value(0), value(0)];
+        let args = vec![
+            value(self.fd),
+            room,
+            value(ANSWER_BYTES as i64),
+            flags,
+            value(0),
+            value(0),
+        ];
         let (length, mut args) = setup.call(libc::SYS_recvfrom, args, &what)?;
         let Argument::Bytes(answer) = args.swap_remove(1) else {
             return Err(EngineError::Internal("a buffer did not come back".into()));
@@ -263,7 +324,9 @@ impl Netlink {
     }
 
     fn close(self, setup: &mut Setup<'_>) -> Result<(), EngineError> {
-        setup.call(libc::SYS_close, vec![value(self.fd)], || "close a netlink socket".into())?;
+        setup.call(libc::SYS_close, vec![value(self.fd)], || {
+            "close a netlink socket".into()
+        })?;
         Ok(())
     }
 }

@@ -19,9 +19,7 @@ struct FakeKernel {
 fn readable(argument: &Argument) -> String {
     match argument {
         Argument::Value(value) => value.to_string(),
-        Argument::Bytes(bytes) => {
-            String::from_utf8_lossy(bytes).trim_end_matches(['\0', '\n']).to_owned()
-        }
+        Argument::Bytes(bytes) => String::from_utf8_lossy(bytes).trim_end_matches(['\0', '\n']).to_owned(),
     }
 }
 
@@ -42,7 +40,11 @@ impl FakeKernel {
             }
             _ => {
                 let errno = if self.refuse_type == Some(kind) { -22i32 } else { 0 };
-                let text = if errno == 0 { &b""[..] } else { b"\x0c\x00\x01\x00no good\0" };
+                let text = if errno == 0 {
+                    &b""[..]
+                } else {
+                    b"\x0c\x00\x01\x00no good\0"
+                };
                 answer.extend((36 + text.len() as u32).to_le_bytes());
                 answer.extend([2, 0]);
                 answer.extend(if errno == 0 { 0x100u16 } else { 0x300 }.to_le_bytes());
@@ -114,14 +116,19 @@ fn a_node_is_configured_in_order() {
     let mut kernel = FakeKernel::default();
     configure(&mut kernel, &router()).unwrap();
     let at = |nr: i64, word: &str| {
-        kernel.calls.iter().position(|(call, args)| *call == nr && args.iter().any(|arg| arg == word)).unwrap()
+        kernel
+            .calls
+            .iter()
+            .position(|(call, args)| *call == nr && args.iter().any(|arg| arg == word))
+            .unwrap()
     };
     assert!(at(libc::SYS_mount, "/proc") < at(libc::SYS_open, "/proc/sys/net/ipv4/ip_forward"));
     assert!(at(libc::SYS_mkdir, "/dev/pts") < at(libc::SYS_mount, "/dev/pts"));
     assert!(at(libc::SYS_sethostname, "r1") < at(libc::SYS_open, "/proc/sys/net/ipv4/ip_forward"));
     // lo found and up; eth0 found and up, two addresses, a route: seven requests, the last five after the sysctl.
-    let sent: Vec<usize> =
-        (0..kernel.calls.len()).filter(|&index| kernel.calls[index].0 == libc::SYS_sendto).collect();
+    let sent: Vec<usize> = (0..kernel.calls.len())
+        .filter(|&index| kernel.calls[index].0 == libc::SYS_sendto)
+        .collect();
     let sysctl = at(libc::SYS_open, "/proc/sys/net/ipv4/ip_forward");
     assert_eq!(sent.len(), 7);
     assert!(sent[1] < sysctl && sysctl < sent[2]);
@@ -130,7 +137,10 @@ fn a_node_is_configured_in_order() {
 
 #[test]
 fn a_refused_route_is_told_with_the_kernels_words() {
-    let mut kernel = FakeKernel { refuse_type: Some(24), ..FakeKernel::default() };
+    let mut kernel = FakeKernel {
+        refuse_type: Some(24),
+        ..FakeKernel::default()
+    };
     let error = configure(&mut kernel, &router()).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -140,15 +150,27 @@ fn a_refused_route_is_told_with_the_kernels_words() {
 
 #[test]
 fn a_refused_sysctl_is_told_and_its_file_closed() {
-    let mut kernel = FakeKernel { refuse_call: Some(libc::SYS_write), ..FakeKernel::default() };
+    let mut kernel = FakeKernel {
+        refuse_call: Some(libc::SYS_write),
+        ..FakeKernel::default()
+    };
     let error = configure(&mut kernel, &router()).unwrap_err();
-    assert_eq!(error.to_string(), "node r1: cannot set sysctl net.ipv4.ip_forward to \"1\": Permission denied");
+    assert_eq!(
+        error.to_string(),
+        "node r1: cannot set sysctl net.ipv4.ip_forward to \"1\": Permission denied"
+    );
     assert_eq!(kernel.calls.last().unwrap(), &(libc::SYS_close, vec!["8".to_owned()]));
 }
 
 #[test]
 fn sysctl_names_become_paths() {
     assert_eq!(sysctl_path("net.ipv4.ip_forward"), "/proc/sys/net/ipv4/ip_forward");
-    assert_eq!(sysctl_path("net.ipv4.conf.eth0/5.rp_filter"), "/proc/sys/net/ipv4/conf/eth0.5/rp_filter");
-    assert_eq!(sysctl_path("net/ipv4/conf/eth0.5/rp_filter"), "/proc/sys/net/ipv4/conf/eth0.5/rp_filter");
+    assert_eq!(
+        sysctl_path("net.ipv4.conf.eth0/5.rp_filter"),
+        "/proc/sys/net/ipv4/conf/eth0.5/rp_filter"
+    );
+    assert_eq!(
+        sysctl_path("net/ipv4/conf/eth0.5/rp_filter"),
+        "/proc/sys/net/ipv4/conf/eth0.5/rp_filter"
+    );
 }

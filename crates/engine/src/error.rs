@@ -9,9 +9,9 @@ use windtunnel_process::ProcessError;
 use windtunnel_process::trap::TrapError;
 use windtunnel_results::ResultsError;
 
-/// Exit code of the program when a run could not start because of its input or the host.
+/// Exit code of the program when a run could not start, or not go on, because of its input or the host.
 pub const EXIT_UNUSABLE: i32 = 2;
-/// Exit code of the program when a run broke off.
+/// Exit code of the program when a kernel or the engine is to blame.
 pub const EXIT_BROKEN: i32 = 3;
 
 /// An error that ends a run, or keeps it from starting.
@@ -153,7 +153,11 @@ pub enum EngineError {
 }
 
 fn stderr_part(stderr: &str) -> String {
-    if stderr.is_empty() { String::new() } else { format!("\n{stderr}") }
+    if stderr.is_empty() {
+        String::new()
+    } else {
+        format!("\n{stderr}")
+    }
 }
 
 impl EngineError {
@@ -166,9 +170,19 @@ impl EngineError {
             Self::Trap(_) | Self::Thread(_) | Self::Shared(_) => {
                 Some("`windtunnel doctor` shows what this host can do".into())
             }
-            Self::Configure { detail: Some(detail), .. } if detail.contains("gateway") => {
+            Self::Configure {
+                detail: Some(detail), ..
+            } if detail.contains("gateway") => {
                 Some("a next hop must lie in the subnet of an address of the node".into())
             }
+            Self::Process {
+                source: ProcessError::Addresses { .. },
+                ..
+            } => Some(
+                "nodes need much address space, though little memory: raise its limit (`ulimit -v unlimited`); \
+                 `windtunnel doctor` shows whether the range is free"
+                    .into(),
+            ),
             Self::Program { hint, .. } => hint.clone(),
             Self::Livelock { .. } => {
                 Some("look for a link without rate and delay, or a program that works without ever waiting".into())
@@ -182,19 +196,21 @@ impl EngineError {
         }
     }
 
-    /// Exit code for the program: [`EXIT_UNUSABLE`] if the run could not start because of its input or the host,
-    /// [`EXIT_BROKEN`] if it broke off.
+    /// Exit code for the program: [`EXIT_UNUSABLE`] where the user or the host can change something, [`EXIT_BROKEN`]
+    /// where a kernel or the engine is to blame.
     pub fn exit_code(&self) -> i32 {
         match self {
-            Self::Boot { source: KernelError::Crash(_), .. } => EXIT_BROKEN,
-            Self::Crash { .. } | Self::Livelock { .. } | Self::Output { .. } | Self::Internal(_) => EXIT_BROKEN,
+            Self::Boot {
+                source: KernelError::Crash(_),
+                ..
+            } => EXIT_BROKEN,
+            Self::Crash { .. } | Self::Internal(_) => EXIT_BROKEN,
             _ => EXIT_UNUSABLE,
         }
     }
 
     /// Whether a kernel or the engine itself is to blame, rather than input or host.
     pub fn is_crash(&self) -> bool {
-        let booting = matches!(self, Self::Boot { source: KernelError::Crash(_), .. });
-        booting || matches!(self, Self::Crash { .. } | Self::Internal(_))
+        self.exit_code() == EXIT_BROKEN
     }
 }

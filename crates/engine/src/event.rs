@@ -38,13 +38,19 @@ impl Source {
     pub fn new(number: u32) -> Self {
         assert!(number < SOURCES_MAX, "event source {number} is out of range");
         let next = u64::from(number) << SEQUENCE_BITS;
-        Self { next, end: next + (1 << SEQUENCE_BITS) - 1 }
+        Self {
+            next,
+            end: next + (1 << SEQUENCE_BITS) - 1,
+        }
     }
 
     /// The key of this source's next event, at `at_ns`.
     pub fn key(&mut self, at_ns: u64) -> Key {
         assert!(self.next < self.end, "an event source ran out of sequence numbers");
-        let key = Key { at_ns, order: self.next };
+        let key = Key {
+            at_ns,
+            order: self.next,
+        };
         self.next += 1;
         key
     }
@@ -85,7 +91,9 @@ pub struct EventQueue<B> {
 
 impl<B> Default for EventQueue<B> {
     fn default() -> Self {
-        Self { heap: BinaryHeap::new() }
+        Self {
+            heap: BinaryHeap::new(),
+        }
     }
 }
 
@@ -106,7 +114,10 @@ impl<B> EventQueue<B> {
     /// If an event earlier than `at_ns` was left behind, or two events share a key.
     pub fn pop_at(&mut self, at_ns: u64) -> Option<Event<B>> {
         let head_ns = self.next_ns();
-        assert!(head_ns >= at_ns, "an event at {head_ns} ns was left behind; it is {at_ns} ns now");
+        assert!(
+            head_ns >= at_ns,
+            "an event at {head_ns} ns was left behind; it is {at_ns} ns now"
+        );
         if head_ns != at_ns {
             return None;
         }
@@ -201,7 +212,10 @@ mod tests {
     #[should_panic(expected = "left behind")]
     fn time_does_not_skip_an_event() {
         let mut queue = EventQueue::default();
-        queue.push(Event { key: Source::new(0).key(7), body: () });
+        queue.push(Event {
+            key: Source::new(0).key(7),
+            body: (),
+        });
         queue.pop_at(8);
     }
 

@@ -26,16 +26,27 @@ pub fn node_files(scenario: &Scenario, node: &Node) -> Result<Vec<NodeFile>, Eng
                 })?
                 .into(),
         };
-        files.push(NodeFile { path: file.path.clone(), bytes, mode: file.mode });
+        files.push(NodeFile {
+            path: file.path.clone(),
+            bytes,
+            mode: file.mode,
+        });
     }
     let own = [
         ("/etc/hostname", format!("{}\n", node.name)),
         ("/etc/hosts", hosts(scenario, node)),
-        ("/etc/resolv.conf", "# There is no name server; names are in /etc/hosts.\n".to_owned()),
+        (
+            "/etc/resolv.conf",
+            "# There is no name server; names are in /etc/hosts.\n".to_owned(),
+        ),
     ];
     for (path, text) in own {
         if files.iter().all(|file| file.path != path) {
-            files.push(NodeFile { path: path.into(), bytes: text.into_bytes().into(), mode: 0o644 });
+            files.push(NodeFile {
+                path: path.into(),
+                bytes: text.into_bytes().into(),
+                mode: 0o644,
+            });
         }
     }
     Ok(files)
@@ -79,7 +90,10 @@ links:
 "#;
 
     fn text_of(files: &[NodeFile], path: &str) -> String {
-        let file = files.iter().find(|file| file.path == path).unwrap_or_else(|| panic!("{path} is there"));
+        let file = files
+            .iter()
+            .find(|file| file.path == path)
+            .unwrap_or_else(|| panic!("{path} is there"));
         String::from_utf8(file.bytes.to_vec()).unwrap()
     }
 

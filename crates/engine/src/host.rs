@@ -197,7 +197,12 @@ impl Host for NodeHost {
 
     fn proc_event(&mut self, event: u32, key: u64, a: u64, b: u64) {
         self.shared.beat();
-        self.news.push(ProcessNews { event, key, pid: a, value: b });
+        self.news.push(ProcessNews {
+            event,
+            key,
+            pid: a,
+            value: b,
+        });
     }
 
     fn unsupported(&mut self, nr: u32, _arg0: u64, comm: &[u8]) {
@@ -205,8 +210,14 @@ impl Host for NodeHost {
         let comm = String::from_utf8_lossy(comm);
         let comm = comm.trim_end_matches('\0');
         let (code, text) = match table::find(nr) {
-            Some(call) => (code_of(call.status), format!("{comm} called {}: {}", call.name, call.note)),
-            None => ("unsupported_call", format!("{comm} made system call {nr}, which is not there")),
+            Some(call) => (
+                code_of(call.status),
+                format!("{comm} called {}: {}", call.name, call.note),
+            ),
+            None => (
+                "unsupported_call",
+                format!("{comm} made system call {nr}, which is not there"),
+            ),
         };
         self.shared.warn(code, Some(self.number), &text);
     }
@@ -235,6 +246,9 @@ mod tests {
         tail.append(b"nic");
         let text = tail.text();
         assert_eq!(text.lines().count(), TAIL_LINES);
-        assert!(text.starts_with("line 81!\n") && text.ends_with("line 99!\nKernel panic"), "{text}");
+        assert!(
+            text.starts_with("line 81!\n") && text.ends_with("line 99!\nKernel panic"),
+            "{text}"
+        );
     }
 }

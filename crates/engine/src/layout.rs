@@ -59,10 +59,16 @@ impl Layout {
     pub fn new(node_count: usize) -> Result<Self, EngineError> {
         let node_count = node_count as u64;
         if node_count > NODES_MAX {
-            return Err(EngineError::TooManyNodes { nodes: node_count, max: NODES_MAX });
+            return Err(EngineError::TooManyNodes {
+                nodes: node_count,
+                max: NODES_MAX,
+            });
         }
         let share = (REGIONS_END - REGIONS_START) / node_count.max(1).next_power_of_two();
-        Ok(Self { stride: share.min(STRIDE_MAX), node_count })
+        Ok(Self {
+            stride: share.min(STRIDE_MAX),
+            node_count,
+        })
     }
 
     /// The region of node number `node`, whose kernel has `ram_bytes` of memory.
@@ -74,13 +80,20 @@ impl Layout {
     /// If `node` is not below the number of nodes the layout was made for.
     pub fn region(&self, node: usize, ram_bytes: u64) -> Result<NodeRegion, EngineError> {
         let node = node as u64;
-        assert!(node < self.node_count, "node {node} is not in a layout of {}", self.node_count);
+        assert!(
+            node < self.node_count,
+            "node {node} is not in a layout of {}",
+            self.node_count
+        );
         let start = REGIONS_START + node * self.stride;
         let end = start + self.stride;
         let ram = start + RAM_OFFSET + (node * 61 % 512) * PAGE;
         let ram_max_bytes = end - PROGRAM_SLOT - ram;
         if ram_bytes > ram_max_bytes {
-            return Err(EngineError::MemoryTooLarge { bytes: ram_bytes, max_bytes: ram_max_bytes });
+            return Err(EngineError::MemoryTooLarge {
+                bytes: ram_bytes,
+                max_bytes: ram_max_bytes,
+            });
         }
         Ok(NodeRegion {
             image: start + (node * 37 % 512) * PAGE,
@@ -117,7 +130,10 @@ mod tests {
         let layout = Layout::new(256).unwrap();
         let region = layout.region(2, 64 << 20).unwrap();
         assert_eq!(region.image, 0x1000_0000_0000 + 2 * 0x40_0000_0000 + 74 * 4096);
-        assert_eq!(region.ram, 0x1000_0000_0000 + 2 * 0x40_0000_0000 + 0x4000_0000 + 122 * 4096);
+        assert_eq!(
+            region.ram,
+            0x1000_0000_0000 + 2 * 0x40_0000_0000 + 0x4000_0000 + 122 * 4096
+        );
         assert_eq!(region.programs, 0x1081_0000_0000..0x10c0_0000_0000);
     }
 
@@ -133,11 +149,17 @@ mod tests {
         let layout = Layout::new(4).unwrap();
         let region = layout.region(1, 8 * GIB).unwrap();
         assert!(region.programs.start >= region.ram + 8 * GIB);
-        assert!(matches!(layout.region(1, 300 * GIB), Err(EngineError::MemoryTooLarge { .. })));
+        assert!(matches!(
+            layout.region(1, 300 * GIB),
+            Err(EngineError::MemoryTooLarge { .. })
+        ));
     }
 
     #[test]
     fn too_many_nodes_are_an_error() {
-        assert!(matches!(Layout::new(NODES_MAX as usize + 1), Err(EngineError::TooManyNodes { .. })));
+        assert!(matches!(
+            Layout::new(NODES_MAX as usize + 1),
+            Err(EngineError::TooManyNodes { .. })
+        ));
     }
 }

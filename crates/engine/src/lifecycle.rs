@@ -103,9 +103,18 @@ impl Lifecycle {
         let programs = setup
             .into_iter()
             .chain(processes)
-            .map(|plan| Program { plan, state: State::Waiting, stop_sent_ns: None, killed: false })
+            .map(|plan| Program {
+                plan,
+                state: State::Waiting,
+                stop_sent_ns: None,
+                killed: false,
+            })
             .collect();
-        Self { programs, setup_count, setup_end_ns: None }
+        Self {
+            programs,
+            setup_count,
+            setup_end_ns: None,
+        }
     }
 
     /// Time 0.
@@ -117,7 +126,9 @@ impl Lifecycle {
 
     /// Starts the next set-up command, or the time of processes.
     fn next_setup(&mut self, now_ns: u64, actions: &mut Vec<Action>) {
-        let waiting = self.programs[..self.setup_count].iter().position(|p| p.state == State::Waiting);
+        let waiting = self.programs[..self.setup_count]
+            .iter()
+            .position(|p| p.state == State::Waiting);
         if let Some(index) = waiting {
             self.programs[index].state = State::Starting;
             actions.push(Action::Spawn(index));
@@ -125,7 +136,10 @@ impl Lifecycle {
         }
         self.setup_end_ns = Some(now_ns);
         let processes = &self.programs[self.setup_count..];
-        let late = processes.iter().filter(|program| program.plan.start_ns < now_ns).count();
+        let late = processes
+            .iter()
+            .filter(|program| program.plan.start_ns < now_ns)
+            .count();
         if late > 0 && now_ns > 0 {
             let text = format!(
                 "set-up took until {}, after the start of {late} of its processes; they start then",
@@ -135,7 +149,13 @@ impl Lifecycle {
         }
         for program in processes {
             let times = [Some(program.plan.start_ns), program.plan.stop_ns];
-            actions.extend(times.into_iter().flatten().filter(|&at_ns| at_ns > now_ns).map(Action::Wake));
+            actions.extend(
+                times
+                    .into_iter()
+                    .flatten()
+                    .filter(|&at_ns| at_ns > now_ns)
+                    .map(Action::Wake),
+            );
         }
         actions.extend(self.due(now_ns));
     }
@@ -173,7 +193,10 @@ impl Lifecycle {
             return vec![Action::SetupFailed(index, format!("could not be started: {reason}"))];
         }
         let command = self.programs[index].plan.command.join(" ");
-        vec![Action::Warn("program_not_started", format!("`{command}` could not be started: {reason}"))]
+        vec![Action::Warn(
+            "program_not_started",
+            format!("`{command}` could not be started: {reason}"),
+        )]
     }
 
     /// Program `index` has ended with `wait_status` as of wait(2).
@@ -181,9 +204,16 @@ impl Lifecycle {
         let mut actions = Vec::new();
         let program = &mut self.programs[index];
         // A program that failed to start ends as a process, too; that is no news.
-        let State::Running { pid, start_ns } = program.state else { return actions };
+        let State::Running { pid, start_ns } = program.state else {
+            return actions;
+        };
         let how = outcome_of(wait_status);
-        program.state = State::Ended { pid, start_ns, end_ns: now_ns, how };
+        program.state = State::Ended {
+            pid,
+            start_ns,
+            end_ns: now_ns,
+            how,
+        };
         if index < self.setup_count {
             match how {
                 Outcome::Exited(0) => self.next_setup(now_ns, &mut actions),
@@ -237,11 +267,16 @@ impl Lifecycle {
 
 impl Program {
     fn stop_if_due(&mut self, now_ns: u64, actions: &mut Vec<Action>) {
-        let (State::Running { pid, .. }, Some(stop_ns)) = (self.state, self.plan.stop_ns) else { return };
+        let (State::Running { pid, .. }, Some(stop_ns)) = (self.state, self.plan.stop_ns) else {
+            return;
+        };
         match self.stop_sent_ns {
             None if now_ns >= stop_ns => {
                 self.stop_sent_ns = Some(now_ns);
-                actions.push(Action::Signal { pid, signal: self.plan.stop_signal });
+                actions.push(Action::Signal {
+                    pid,
+                    signal: self.plan.stop_signal,
+                });
                 actions.push(Action::Wake(now_ns + KILL_AFTER_NS));
             }
             Some(sent_ns) if !self.killed && now_ns >= sent_ns + KILL_AFTER_NS => {
@@ -285,12 +320,21 @@ mod tests {
     const S: u64 = 1_000_000_000;
 
     fn plan(start_ns: u64, stop_ns: Option<u64>) -> Plan {
-        Plan { command: vec!["prog".into()], start_ns, stop_ns, stop_signal: 15, expect: Expect::default() }
+        Plan {
+            command: vec!["prog".into()],
+            start_ns,
+            stop_ns,
+            stop_signal: 15,
+            expect: Expect::default(),
+        }
     }
 
     #[test]
     fn setup_runs_in_turn_before_processes() {
-        let mut life = Lifecycle::new(vec![plan(0, None), plan(0, None)], vec![plan(0, None), plan(3 * S, None)]);
+        let mut life = Lifecycle::new(
+            vec![plan(0, None), plan(0, None)],
+            vec![plan(0, None), plan(3 * S, None)],
+        );
         assert_eq!(life.begin(), [Action::Spawn(0)]);
         assert_eq!(life.started(0, 2, 0), []);
         assert_eq!(life.due(0), []);
@@ -316,10 +360,16 @@ mod tests {
         let mut life = Lifecycle::new(vec![plan(0, None)], vec![plan(0, None)]);
         life.begin();
         life.started(0, 2, 0);
-        assert_eq!(life.exited(0, 2 << 8, 7), [Action::SetupFailed(0, "exited with 2".into())]);
+        assert_eq!(
+            life.exited(0, 2 << 8, 7),
+            [Action::SetupFailed(0, "exited with 2".into())]
+        );
         let mut life = Lifecycle::new(vec![plan(0, None)], vec![]);
         life.begin();
-        assert_eq!(life.failed(0, 2, "not found"), [Action::SetupFailed(0, "could not be started: not found".into())]);
+        assert_eq!(
+            life.failed(0, 2, "not found"),
+            [Action::SetupFailed(0, "could not be started: not found".into())]
+        );
     }
 
     #[test]
@@ -339,7 +389,10 @@ mod tests {
         assert!(!life.all_over());
         life.exited(0, 9, 9 * S);
         assert!(life.all_over());
-        assert_eq!(life.check(0, b""), Err(vec!["expected success, but it was ended by signal 9".into()]));
+        assert_eq!(
+            life.check(0, b""),
+            Err(vec!["expected success, but it was ended by signal 9".into()])
+        );
     }
 
     #[test]
@@ -350,7 +403,12 @@ mod tests {
         life.due(4 * S);
         life.exited(0, 15, 4 * S);
         assert_eq!(life.check(0, b""), Ok(()));
-        let ended = State::Ended { pid: 5, start_ns: 0, end_ns: 4 * S, how: Outcome::Signaled(15) };
+        let ended = State::Ended {
+            pid: 5,
+            start_ns: 0,
+            end_ns: 4 * S,
+            how: Outcome::Signaled(15),
+        };
         assert_eq!(life.state(0), ended);
         assert_eq!(life.due(9 * S), [], "nobody is killed after its end");
     }
@@ -368,12 +426,17 @@ mod tests {
     fn a_process_that_cannot_start_is_told_and_over() {
         let mut life = Lifecycle::new(vec![], vec![plan(0, None)]);
         life.begin();
-        assert!(matches!(&life.failed(0, 8, "wrong machine")[..], [Action::Warn("program_not_started", text)]
-            if text == "`prog` could not be started: wrong machine"));
+        assert!(
+            matches!(&life.failed(0, 8, "wrong machine")[..], [Action::Warn("program_not_started", text)]
+            if text == "`prog` could not be started: wrong machine")
+        );
         assert_eq!(life.exited(0, 127 << 8, 0), []);
         assert_eq!(life.state(0), State::Failed { errno: 8 });
         assert!(life.all_over());
-        assert_eq!(life.check(0, b""), Err(vec!["expected success, but it never started".into()]));
+        assert_eq!(
+            life.check(0, b""),
+            Err(vec!["expected success, but it never started".into()])
+        );
     }
 
     #[test]
@@ -386,7 +449,10 @@ mod tests {
         let mut life = Lifecycle::new(vec![], vec![expecting]);
         life.begin();
         life.started(0, 2, 0);
-        assert_eq!(life.check(0, b"hello").unwrap_err(), ["expected exit code 3, but it still runs"]);
+        assert_eq!(
+            life.check(0, b"hello").unwrap_err(),
+            ["expected exit code 3, but it still runs"]
+        );
         life.exited(0, 3 << 8, 1);
         assert_eq!(life.check(0, b"hello"), Ok(()));
         assert_eq!(life.check(0, b"bye").unwrap_err().len(), 1);
@@ -397,6 +463,10 @@ mod tests {
         assert_eq!(outcome_of(0), Outcome::Exited(0));
         assert_eq!(outcome_of(0x0300), Outcome::Exited(3));
         assert_eq!(outcome_of(11), Outcome::Signaled(11));
-        assert_eq!(outcome_of(0x8b), Outcome::Signaled(11), "the core flag is no part of the signal");
+        assert_eq!(
+            outcome_of(0x8b),
+            Outcome::Signaled(11),
+            "the core flag is no part of the signal"
+        );
     }
 }

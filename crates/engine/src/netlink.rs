@@ -86,12 +86,18 @@ impl Request {
                 }
                 (RouteNetlinkMessage::SetLink(link), NLM_F_ACK)
             }
-            Self::AddAddress { index, address, prefix_bits } => {
-                (RouteNetlinkMessage::NewAddress(address_message(*index, *address, *prefix_bits)), added)
-            }
-            Self::AddRoute { to, via, index, metric } => {
-                (RouteNetlinkMessage::NewRoute(route_message(*to, *via, *index, *metric)), added)
-            }
+            Self::AddAddress {
+                index,
+                address,
+                prefix_bits,
+            } => (
+                RouteNetlinkMessage::NewAddress(address_message(*index, *address, *prefix_bits)),
+                added,
+            ),
+            Self::AddRoute { to, via, index, metric } => (
+                RouteNetlinkMessage::NewRoute(route_message(*to, *via, *index, *metric)),
+                added,
+            ),
         }
     }
 }
@@ -134,10 +140,14 @@ fn route_message(to: (IpAddr, u8), via: Option<IpAddr>, index: Option<u32>, metr
         _ => RouteScope::Universe,
     };
     if prefix_bits > 0 {
-        message.attributes.push(RouteAttribute::Destination(RouteAddress::from(destination)));
+        message
+            .attributes
+            .push(RouteAttribute::Destination(RouteAddress::from(destination)));
     }
     if let Some(via) = via {
-        message.attributes.push(RouteAttribute::Gateway(RouteAddress::from(via)));
+        message
+            .attributes
+            .push(RouteAttribute::Gateway(RouteAddress::from(via)));
     }
     if let Some(index) = index {
         message.attributes.push(RouteAttribute::Oif(index));
@@ -174,7 +184,10 @@ pub enum Answer {
 pub fn parse_answer(bytes: &[u8], sequence: u32) -> Result<Answer, String> {
     let buffer = NetlinkBuffer::new_checked(bytes).map_err(|error| error.to_string())?;
     if buffer.sequence_number() != sequence {
-        return Err(format!("the answer has number {}, not {sequence}", buffer.sequence_number()));
+        return Err(format!(
+            "the answer has number {}, not {sequence}",
+            buffer.sequence_number()
+        ));
     }
     let flags = buffer.flags();
     let payload_bytes = buffer.length() as usize - HEADER_BYTES;
@@ -187,9 +200,9 @@ pub fn parse_answer(bytes: &[u8], sequence: u32) -> Result<Answer, String> {
                 text: error_text(&error.header[..payload_bytes - 4], flags),
             }),
         },
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => {
-            Ok(Answer::Link { index: link.header.index })
-        }
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(Answer::Link {
+            index: link.header.index,
+        }),
         other => Err(format!("an answer of type {} was not asked for", other.message_type())),
     }
 }
@@ -207,13 +220,14 @@ fn error_text(request: &[u8], flags: u16) -> Option<String> {
         (length as usize).next_multiple_of(4)
     };
     let attributes = request.get(skip..)?;
-    NlasIterator::new(attributes).filter_map(Result::ok).find(|attribute| attribute.kind() == ERROR_TEXT).map(
-        |attribute| {
+    NlasIterator::new(attributes)
+        .filter_map(Result::ok)
+        .find(|attribute| attribute.kind() == ERROR_TEXT)
+        .map(|attribute| {
             let text = attribute.value();
             let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
             String::from_utf8_lossy(&text[..end]).into_owned()
-        },
-    )
+        })
 }
 
 #[cfg(test)]
@@ -221,7 +235,11 @@ mod tests {
     use super::*;
 
     fn hex(text: &str) -> Vec<u8> {
-        let digits: Vec<u8> = text.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+        let digits: Vec<u8> = text
+            .chars()
+            .filter_map(|digit| digit.to_digit(16))
+            .map(|digit| digit as u8)
+            .collect();
         digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
     }
 
@@ -243,8 +261,10 @@ mod tests {
         // RTM_GETLINK 18; IFLA_IFNAME 3, "eth0" with its NUL, padded to 4 bytes.
         assert_eq!(
             Request::FindLink { name: "eth0".into() }.to_bytes(9),
-            hex("2c000000 1200 0100 09000000 00000000  00 00 0000 00000000 00000000 00000000
-                 0900 0300 65746830 00 000000")
+            hex(
+                "2c000000 1200 0100 09000000 00000000  00 00 0000 00000000 00000000 00000000
+                 0900 0300 65746830 00 000000"
+            )
         );
     }
 
@@ -253,7 +273,12 @@ mod tests {
         // RTM_NEWADDR 20, REQUEST|ACK|EXCL|CREATE 0x605; ifaddrmsg: AF_INET 2, /24, no flags, universe, index 2;
         // IFA_LOCAL 2 and IFA_ADDRESS 1.
         assert_eq!(
-            Request::AddAddress { index: 2, address: "10.0.0.1".parse().unwrap(), prefix_bits: 24 }.to_bytes(1),
+            Request::AddAddress {
+                index: 2,
+                address: "10.0.0.1".parse().unwrap(),
+                prefix_bits: 24
+            }
+            .to_bytes(1),
             hex("28000000 1400 0506 01000000 00000000  02 18 00 00 02000000  0800 0200 0a000001  0800 0100 0a000001")
         );
     }
@@ -261,9 +286,19 @@ mod tests {
     #[test]
     fn an_ipv6_address_is_added_without_duplicate_detection() {
         // ifaddrmsg: AF_INET6 10, /64, IFA_F_NODAD 2; a link-local address has scope 253.
-        let bytes = Request::AddAddress { index: 4, address: "fe80::1".parse().unwrap(), prefix_bits: 64 }.to_bytes(1);
+        let bytes = Request::AddAddress {
+            index: 4,
+            address: "fe80::1".parse().unwrap(),
+            prefix_bits: 64,
+        }
+        .to_bytes(1);
         assert_eq!(bytes[16..24], hex("0a 40 02 fd 04000000"));
-        let bytes = Request::AddAddress { index: 4, address: "fd00::1".parse().unwrap(), prefix_bits: 64 }.to_bytes(1);
+        let bytes = Request::AddAddress {
+            index: 4,
+            address: "fd00::1".parse().unwrap(),
+            prefix_bits: 64,
+        }
+        .to_bytes(1);
         assert_eq!(bytes[16..24], hex("0a 40 02 00 04000000"));
     }
 
@@ -307,13 +342,20 @@ mod tests {
     #[test]
     fn an_error_is_read_with_its_explanation() {
         // NLMSG_ERROR, CAPPED|ACK_TLVS, -ENETUNREACH (101); NLMSGERR_ATTR_MSG "Nexthop".
-        let capped = hex("30000000 0200 0003 05000000 00000000  9bffffff  24000000 1800 0506 05000000 00000000
-                          0c00 0100 4e6578 74686f70 00");
-        let expected = Answer::Refused { errno: 101, text: Some("Nexthop".into()) };
+        let capped = hex(
+            "30000000 0200 0003 05000000 00000000  9bffffff  24000000 1800 0506 05000000 00000000
+                          0c00 0100 4e6578 74686f70 00",
+        );
+        let expected = Answer::Refused {
+            errno: 101,
+            text: Some("Nexthop".into()),
+        };
         assert_eq!(parse_answer(&capped, 5), Ok(expected.clone()));
         // Uncapped: the whole request of 0x14 bytes comes before the attribute.
-        let whole = hex("34000000 0200 0002 05000000 00000000  9bffffff  14000000 1800 0506 05000000 00000000
-                         aabbccdd  0c00 0100 4e6578 74686f70 00");
+        let whole = hex(
+            "34000000 0200 0002 05000000 00000000  9bffffff  14000000 1800 0506 05000000 00000000
+                         aabbccdd  0c00 0100 4e6578 74686f70 00",
+        );
         assert_eq!(parse_answer(&whole, 5), Ok(expected));
     }
 

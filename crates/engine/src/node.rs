@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use windtunnel_base::SimTime;
-use windtunnel_kernel::{
-    Argument, Completed, Crash, Events, Frame, Instance, Received, Request, Transmitted, abi,
-};
+use windtunnel_kernel::{Argument, Completed, Crash, Events, Frame, Instance, Received, Request, Transmitted, abi};
 
 use crate::configure::{Calls, errno_text};
 use crate::error::EngineError;
@@ -64,6 +62,8 @@ pub struct Node {
     entries_now: u32,
     /// System calls already counted in the progress.
     syscalls_told: u64,
+    /// Sent frames not yet counted in the progress.
+    frames_untold: u64,
     /// Requests submitted since the last entry.
     requests_wait: bool,
     was_busy: bool,
@@ -97,6 +97,7 @@ impl Node {
             now_ns: 0,
             entries_now: 0,
             syscalls_told: 0,
+            frames_untold: 0,
             requests_wait: false,
             was_busy: false,
             shared,
@@ -135,7 +136,9 @@ impl Node {
 
     /// Whether a frame is on its way to it.
     pub fn awaits_frame(&self) -> bool {
-        self.queue.iter().any(|event| matches!(event.body, Body::Deliver { .. }))
+        self.queue
+            .iter()
+            .any(|event| matches!(event.body, Body::Deliver { .. }))
     }
 
     /// Starts the life of its programs, at time 0.
@@ -183,11 +186,20 @@ impl Node {
 
     /// Runs all that is due at `at_ns` in one entry.
     fn run_instant(&mut self, at_ns: u64, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
-        assert!(at_ns >= self.now_ns, "node {}: time goes back from {} ns to {at_ns} ns", self.name(), self.now_ns);
+        assert!(
+            at_ns >= self.now_ns,
+            "node {}: time goes back from {} ns to {at_ns} ns",
+            self.name(),
+            self.now_ns
+        );
         self.entries_now = if at_ns == self.now_ns { self.entries_now + 1 } else { 1 };
         if self.entries_now > ENTRIES_MAX {
             let (node, at) = (self.name().to_owned(), SimTime(at_ns));
-            return Err(EngineError::Livelock { node, at, entries: ENTRIES_MAX });
+            return Err(EngineError::Livelock {
+                node,
+                at,
+                entries: ENTRIES_MAX,
+            });
         }
         self.now_ns = at_ns;
         let mut events = Events::default();
@@ -231,13 +243,27 @@ impl Node {
     /// Hands the frames that left the NICs to their links.
     fn take_sent(&mut self, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
         self.sent.extend(self.instance.drain_tx());
-        let Self { sent, ports, source, queue, instance, touched, number, now_ns, .. } = self;
-        self.shared.progress.frames.fetch_add(sent.len() as u64, Ordering::Relaxed);
+        let Self {
+            sent,
+            ports,
+            source,
+            queue,
+            instance,
+            touched,
+            number,
+            now_ns,
+            frames_untold,
+            ..
+        } = self;
+        *frames_untold += sent.len() as u64;
         for Transmitted { frame, nic, irq } in sent.drain(..) {
             let port = &mut ports[nic as usize];
             let (peer, peer_nic) = (port.peer, port.peer_nic);
             let departure_ns = port.transmit(*now_ns, frame, |at_ns, frame| {
-                let event = Event { key: source.key(at_ns), body: Body::Deliver { nic: peer_nic, frame } };
+                let event = Event {
+                    key: source.key(at_ns),
+                    body: Body::Deliver { nic: peer_nic, frame },
+                };
                 if peer == *number {
                     queue.push(event);
                 } else {
@@ -275,7 +301,10 @@ impl Node {
         }
         if let Some(error) = host.programs.take_write_error() {
             let node = self.name().to_owned();
-            return Err(EngineError::Output { node, problem: error.to_string() });
+            return Err(EngineError::Output {
+                node,
+                problem: error.to_string(),
+            });
         }
         host.take_news(&mut self.news);
         while let Some(done) = self.instance.pop_completed() {
@@ -317,7 +346,9 @@ impl Node {
             return Ok(());
         }
         // Key 0 is a program's own child.
-        let Some(index) = step.key.checked_sub(1) else { return Ok(()) };
+        let Some(index) = step.key.checked_sub(1) else {
+            return Ok(());
+        };
         let index = index as usize;
         let lifecycle = &mut self.programs.lifecycle;
         let actions = match step.event {
@@ -340,12 +371,17 @@ impl Node {
         for action in actions {
             match action {
                 Action::Spawn(index) => {
-                    let spec = self.programs.spawn_spec(index, &mut self.instance.host_mut().programs)?;
+                    let spec = self
+                        .programs
+                        .spawn_spec(index, &mut self.instance.host_mut().programs)?;
                     self.submit(Request::Spawn(spec));
                 }
                 Action::Signal { pid, signal } => {
                     let args = vec![Argument::Value(pid.into()), Argument::Value(signal as u64)];
-                    self.submit(Request::Syscall { nr: libc::SYS_kill as u64, args });
+                    self.submit(Request::Syscall {
+                        nr: libc::SYS_kill as u64,
+                        args,
+                    });
                 }
                 Action::Wake(at_ns) => {
                     let key = self.source.key(at_ns);
@@ -374,7 +410,10 @@ impl Node {
     fn keep_requests_going(&mut self) {
         if self.requests_wait {
             let key = self.source.key(self.now_ns);
-            self.queue.push(Event { key, body: Body::Requests });
+            self.queue.push(Event {
+                key,
+                body: Body::Requests,
+            });
         }
     }
 
@@ -400,8 +439,15 @@ impl Node {
     /// Adds what happened to the progress for a display.
     fn tell_progress(&mut self) {
         let syscalls = self.instance.syscalls();
-        self.shared.progress.syscalls.fetch_add(syscalls - self.syscalls_told, Ordering::Relaxed);
+        self.shared
+            .progress
+            .syscalls
+            .fetch_add(syscalls - self.syscalls_told, Ordering::Relaxed);
         self.syscalls_told = syscalls;
+        self.shared
+            .progress
+            .frames
+            .fetch_add(std::mem::take(&mut self.frames_untold), Ordering::Relaxed);
     }
 }
 
@@ -410,7 +456,10 @@ impl Node {
 fn schedule_done(port: &mut Port, nic: u32, at_ns: u64, source: &mut Source, queue: &mut EventQueue<Body>) {
     if port.tx_done_ns != at_ns {
         port.tx_done_ns = at_ns;
-        queue.push(Event { key: source.key(at_ns), body: Body::TxDone { nic } });
+        queue.push(Event {
+            key: source.key(at_ns),
+            body: Body::TxDone { nic },
+        });
     }
 }
 
@@ -455,7 +504,10 @@ pub struct NodeCalls<'a> {
 
 impl Calls for NodeCalls<'_> {
     fn call(&mut self, nr: i64, args: Vec<Argument>) -> Result<(i64, Vec<Argument>), EngineError> {
-        let request = Request::Syscall { nr: nr.cast_unsigned(), args };
+        let request = Request::Syscall {
+            nr: nr.cast_unsigned(),
+            args,
+        };
         let node = &mut *self.node;
         node.instance.submit(vec![request]);
         // As `enter`, but the finished request is for us.
@@ -469,7 +521,11 @@ impl Calls for NodeCalls<'_> {
         node.take_sent(self.outbox)?;
         node.take_news()?;
         match done {
-            Some(Completed { result, request: Request::Syscall { args, .. }, .. }) => Ok((result, args)),
+            Some(Completed {
+                result,
+                request: Request::Syscall { args, .. },
+                ..
+            }) => Ok((result, args)),
             _ => Err(EngineError::Internal(format!(
                 "node {}: system call {nr} of process 1 did not come back",
                 node.name()

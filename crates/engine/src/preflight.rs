@@ -47,13 +47,23 @@ pub struct Entry {
     pub gid: u32,
 }
 
-const ROOT: Entry = Entry { id: 1, mode: DIRECTORY | 0o755, uid: 0, gid: 0 };
+const ROOT: Entry = Entry {
+    id: 1,
+    mode: DIRECTORY | 0o755,
+    uid: 0,
+    gid: 0,
+};
 
 impl Tree for ProcessHost {
     fn lookup(&mut self, dir: u64, name: &[u8]) -> Option<Entry> {
         let mut attr = FsAttr::default();
         let found = self.fs_lookup(dir, name, &mut attr) >= 0;
-        found.then_some(Entry { id: attr.id, mode: attr.mode, uid: attr.uid, gid: attr.gid })
+        found.then_some(Entry {
+            id: attr.id,
+            mode: attr.mode,
+            uid: attr.uid,
+            gid: attr.gid,
+        })
     }
 
     fn readlink(&mut self, id: u64) -> Option<Vec<u8>> {
@@ -84,7 +94,10 @@ pub struct Problem {
 
 impl Problem {
     fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), hint: None }
+        Self {
+            text: text.into(),
+            hint: None,
+        }
     }
 
     fn not_found() -> Self {
@@ -108,7 +121,11 @@ pub fn resolve(
     has_setup: bool,
 ) -> Result<String, Problem> {
     if program.contains('/') {
-        let absolute = if program.starts_with('/') { program.to_owned() } else { format!("{cwd}/{program}") };
+        let absolute = if program.starts_with('/') {
+            program.to_owned()
+        } else {
+            format!("{cwd}/{program}")
+        };
         let own = OWN_FOLDERS.iter().any(|own| absolute.starts_with(&format!("{own}/")));
         return match find(tree, &absolute) {
             None if own || has_setup => Ok(absolute),
@@ -134,7 +151,12 @@ pub fn resolve(
 /// Follows an absolute path, symbolic links included.
 fn find(tree: &mut dyn Tree, path: &str) -> Option<Entry> {
     let mut trail = vec![ROOT];
-    let mut parts: Vec<Vec<u8>> = path.as_bytes().split(|&c| c == b'/').rev().map(<[u8]>::to_vec).collect();
+    let mut parts: Vec<Vec<u8>> = path
+        .as_bytes()
+        .split(|&c| c == b'/')
+        .rev()
+        .map(<[u8]>::to_vec)
+        .collect();
     let mut links = 0;
     while let Some(part) = parts.pop() {
         match part.as_slice() {
@@ -178,7 +200,9 @@ fn check(tree: &mut dyn Tree, entry: Entry, user: User, depth: usize) -> Result<
             hint: Some("programs need the x permission; for a scenario's file set `mode: 0755`".into()),
         });
     }
-    let head = tree.read(entry.id, 0, HEAD_BYTES).ok_or_else(|| Problem::new("it cannot be read"))?;
+    let head = tree
+        .read(entry.id, 0, HEAD_BYTES)
+        .ok_or_else(|| Problem::new("it cannot be read"))?;
     if head.starts_with(b"#!") {
         return check_script(tree, &head, user, depth);
     }
@@ -212,10 +236,14 @@ fn check_script(tree: &mut dyn Tree, head: &[u8], user: User, depth: usize) -> R
         });
     };
     if depth == SCRIPTS_MAX {
-        return Err(Problem::new("its interpreters are scripts that need interpreters without end"));
+        return Err(Problem::new(
+            "its interpreters are scripts that need interpreters without end",
+        ));
     }
-    check(tree, entry, user, depth + 1)
-        .map_err(|problem| Problem { text: format!("its interpreter {interpreter}: {}", problem.text), ..problem })
+    check(tree, entry, user, depth + 1).map_err(|problem| Problem {
+        text: format!("its interpreter {interpreter}: {}", problem.text),
+        ..problem
+    })
 }
 
 fn check_elf(tree: &mut dyn Tree, entry: Entry, head: &[u8]) -> Result<(), Problem> {
@@ -235,7 +263,9 @@ fn check_elf(tree: &mut dyn Tree, entry: Entry, head: &[u8]) -> Result<(), Probl
             hint: Some("nodes run 64-bit x86-64 programs".into()),
         });
     }
-    let Some(interpreter) = elf_interpreter(tree, entry, head) else { return Ok(()) };
+    let Some(interpreter) = elf_interpreter(tree, entry, head) else {
+        return Ok(());
+    };
     match find(tree, &interpreter) {
         Some(_) => Ok(()),
         None => Err(Problem {
@@ -247,12 +277,19 @@ fn check_elf(tree: &mut dyn Tree, entry: Entry, head: &[u8]) -> Result<(), Probl
 
 /// The path in `PT_INTERP`, if there is one. A broken program header is left to the kernel to refuse.
 fn elf_interpreter(tree: &mut dyn Tree, entry: Entry, head: &[u8]) -> Option<String> {
-    let word = |bytes: &[u8], at: usize| bytes.get(at..at + 8)?.first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
+    let word = |bytes: &[u8], at: usize| {
+        bytes
+            .get(at..at + 8)?
+            .first_chunk::<8>()
+            .map(|b| u64::from_le_bytes(*b))
+    };
     let (table, size, count) = (word(head, 32)?, head.get(54..56)?, head.get(56..58)?);
     let size = usize::from(u16::from_le_bytes([size[0], size[1]]));
     let count = usize::from(u16::from_le_bytes([count[0], count[1]]));
     let headers = tree.read(entry.id, table, size * count)?;
-    let interp = headers.chunks_exact(size.max(56)).find(|header| header[..4] == PT_INTERP.to_le_bytes())?;
+    let interp = headers
+        .chunks_exact(size.max(56))
+        .find(|header| header[..4] == PT_INTERP.to_le_bytes())?;
     let (offset, length) = (word(interp, 8)?, word(interp, 32)?);
     let name = tree.read(entry.id, offset, usize::try_from(length.min(4096)).ok()?)?;
     let name = name.split(|&c| c == 0).next().unwrap_or_default();

@@ -19,7 +19,12 @@ impl FakeTree {
             all.insert((*path).to_owned(), (*mode, bytes.to_vec()));
         }
         all.insert(String::new(), (DIRECTORY | 0o755, vec![]));
-        Self { entries: all.into_iter().map(|(path, (mode, bytes))| (path, mode, bytes)).collect() }
+        Self {
+            entries: all
+                .into_iter()
+                .map(|(path, (mode, bytes))| (path, mode, bytes))
+                .collect(),
+        }
     }
 
     fn at(&self, id: u64) -> &(String, u32, Vec<u8>) {
@@ -31,7 +36,12 @@ impl Tree for FakeTree {
     fn lookup(&mut self, dir: u64, name: &[u8]) -> Option<Entry> {
         let path = format!("{}/{}", self.at(dir).0, String::from_utf8_lossy(name));
         let index = self.entries.iter().position(|(known, ..)| *known == path)?;
-        Some(Entry { id: index as u64 + 1, mode: self.entries[index].1, uid: 0, gid: 0 })
+        Some(Entry {
+            id: index as u64 + 1,
+            mode: self.entries[index].1,
+            uid: 0,
+            gid: 0,
+        })
     }
 
     fn readlink(&mut self, id: u64) -> Option<Vec<u8>> {
@@ -103,14 +113,23 @@ fn programs_are_found_by_name_by_path_and_through_links() {
     assert_eq!(found("up").unwrap(), "/opt/up");
     assert_eq!(found("/usr/bin/ping").unwrap(), "/usr/bin/ping");
     assert_eq!(found("script").unwrap(), "/bin/script");
-    assert_eq!(resolve(&mut tree(), "./ping", "", "/usr/bin", ROOT_USER, false).unwrap(), "/usr/bin/./ping");
+    assert_eq!(
+        resolve(&mut tree(), "./ping", "", "/usr/bin", ROOT_USER, false).unwrap(),
+        "/usr/bin/./ping"
+    );
 }
 
 #[test]
 fn a_missing_program_is_told_with_a_hint() {
     let problem = found("iperf3").unwrap_err();
-    assert_eq!(problem.text, "not found in any folder of PATH (/usr/local/bin:/bin:/opt)");
-    assert_eq!(problem.hint.unwrap(), "nodes see the host's programs: is the package installed on this host?");
+    assert_eq!(
+        problem.text,
+        "not found in any folder of PATH (/usr/local/bin:/bin:/opt)"
+    );
+    assert_eq!(
+        problem.hint.unwrap(),
+        "nodes see the host's programs: is the package installed on this host?"
+    );
     assert_eq!(found("/usr/bin/iperf3").unwrap_err().text, "not found in the node");
     assert_eq!(found("/usr/bin/loop").unwrap_err().text, "not found in the node");
 }
@@ -126,9 +145,15 @@ fn what_may_come_to_be_is_taken_on_trust() {
 fn what_cannot_be_executed_is_told() {
     assert_eq!(problem("arm"), "it is a program for AArch64");
     assert_eq!(problem("old"), "it is a program for 32-bit x86");
-    assert_eq!(problem("musl"), "its ELF interpreter /lib/ld-musl.so is not in the node");
+    assert_eq!(
+        problem("musl"),
+        "its ELF interpreter /lib/ld-musl.so is not in the node"
+    );
     assert_eq!(problem("lost"), "its interpreter /usr/bin/tclsh is not in the node");
-    assert_eq!(problem("twice"), "its interpreter /usr/bin/lost: its interpreter /usr/bin/tclsh is not in the node");
+    assert_eq!(
+        problem("twice"),
+        "its interpreter /usr/bin/lost: its interpreter /usr/bin/tclsh is not in the node"
+    );
     assert_eq!(problem("bare"), "its first line names no interpreter: `#!`");
     assert_eq!(problem("text"), "it is neither an ELF program nor a script");
     assert_eq!(problem("/usr/bin"), "it is a folder");
@@ -140,7 +165,9 @@ fn permission_is_that_of_the_user() {
     let nobody = User { uid: 65534, gid: 65534 };
     assert!(found("/usr/bin/mine").is_ok());
     assert_eq!(
-        resolve(&mut tree(), "/usr/bin/mine", "", "/", nobody, false).unwrap_err().text,
+        resolve(&mut tree(), "/usr/bin/mine", "", "/", nobody, false)
+            .unwrap_err()
+            .text,
         "permission denied: its mode is 700"
     );
 }

@@ -72,7 +72,12 @@ impl Programs {
         let mut ready = Vec::new();
         for (index, description) in setup.enumerate() {
             let label = format!("setup-{}", file_name(&description.exec[0]));
-            ready.push(Ready::new(node, &description, host, out.process_logs(&node.name, &label, index as u32)?)?);
+            ready.push(Ready::new(
+                node,
+                &description,
+                host,
+                out.process_logs(&node.name, &label, index as u32)?,
+            )?);
         }
         for (index, process) in node.processes.iter().enumerate() {
             let logs = out.process_logs(&node.name, &process.exec[0], index as u32)?;
@@ -81,7 +86,12 @@ impl Programs {
         let setup = node.setup.iter().map(|command| setup_plan(command)).collect();
         let processes = node.processes.iter().map(process_plan).collect();
         let lifecycle = Lifecycle::new(setup, processes);
-        Ok(Self { lifecycle, node: node.name.clone(), ready, out: out.path().to_owned() })
+        Ok(Self {
+            lifecycle,
+            node: node.name.clone(),
+            ready,
+            out: out.path().to_owned(),
+        })
     }
 
     /// The request that starts program `index`. Its key is one above `index`.
@@ -133,7 +143,13 @@ impl Programs {
 
     /// What became of program `index`, for the summary.
     pub fn summary(&self, index: usize) -> ProcessSummary {
-        let Life { pid, start_ns, end_ns, exit, signal } = Life::of(self.lifecycle.state(index));
+        let Life {
+            pid,
+            start_ns,
+            end_ns,
+            exit,
+            signal,
+        } = Life::of(self.lifecycle.state(index));
         let logs = &self.ready[index].logs;
         ProcessSummary {
             node: self.node.clone(),
@@ -153,7 +169,13 @@ impl Programs {
     /// # Errors
     /// When its output cannot be read back.
     pub fn record(&self, index: usize) -> Result<ProcessRecord, ResultsError> {
-        let Life { pid, start_ns, end_ns, exit, signal } = Life::of(self.lifecycle.state(index));
+        let Life {
+            pid,
+            start_ns,
+            end_ns,
+            exit,
+            signal,
+        } = Life::of(self.lifecycle.state(index));
         let logs = &self.ready[index].logs;
         let setup_count = self.lifecycle.setup_count();
         let place = match index.checked_sub(setup_count) {
@@ -189,7 +211,10 @@ impl Programs {
         };
         let command = self.lifecycle.plan(index).command.join(" ");
         let failed = self.lifecycle.check(index, &stdout).err().unwrap_or_default();
-        Ok(failed.into_iter().map(|what| format!("{}: `{command}`: {what}", self.node)).collect())
+        Ok(failed
+            .into_iter()
+            .map(|what| format!("{}: `{command}`: {what}", self.node))
+            .collect())
     }
 
     /// Notes what became of program `index`, for reports by others.
@@ -211,17 +236,38 @@ struct Life {
 
 impl Life {
     fn of(state: State) -> Self {
-        let never = Self { pid: None, start_ns: None, end_ns: None, exit: None, signal: None };
+        let never = Self {
+            pid: None,
+            start_ns: None,
+            end_ns: None,
+            exit: None,
+            signal: None,
+        };
         match state {
             State::Waiting | State::Starting | State::Failed { .. } => never,
-            State::Running { pid, start_ns } => Self { pid: Some(pid), start_ns: Some(start_ns), ..never },
-            State::Ended { pid, start_ns, end_ns, how } => {
+            State::Running { pid, start_ns } => Self {
+                pid: Some(pid),
+                start_ns: Some(start_ns),
+                ..never
+            },
+            State::Ended {
+                pid,
+                start_ns,
+                end_ns,
+                how,
+            } => {
                 let (exit, signal) = match how {
                     Outcome::Exited(code) => (Some(code), None),
                     Outcome::Signaled(signal) => (None, Some(signal)),
                     Outcome::Running | Outcome::NotStarted => (None, None),
                 };
-                Self { pid: Some(pid), start_ns: Some(start_ns), end_ns: Some(end_ns), exit, signal }
+                Self {
+                    pid: Some(pid),
+                    start_ns: Some(start_ns),
+                    end_ns: Some(end_ns),
+                    exit,
+                    signal,
+                }
             }
         }
     }
@@ -241,15 +287,31 @@ impl Ready {
             problem: text,
             hint,
         };
-        let text = |text: &str| {
-            CString::new(text).map_err(|_| refused(format!("{text:?} contains a NUL character"), None))
-        };
-        let path = description.env.iter().find(|(name, _)| *name == "PATH").map_or("", |(_, value)| value);
-        let found =
-            preflight::resolve(host, program, path, description.cwd, description.user, !node.setup.is_empty())
-                .map_err(|problem| refused(problem.text, problem.hint))?;
-        let argv = description.exec.iter().map(|word| text(word)).collect::<Result<_, _>>()?;
-        let pairs = description.env.iter().map(|(name, value)| text(&format!("{name}={value}")));
+        let text =
+            |text: &str| CString::new(text).map_err(|_| refused(format!("{text:?} contains a NUL character"), None));
+        let path = description
+            .env
+            .iter()
+            .find(|(name, _)| *name == "PATH")
+            .map_or("", |(_, value)| value);
+        let found = preflight::resolve(
+            host,
+            program,
+            path,
+            description.cwd,
+            description.user,
+            !node.setup.is_empty(),
+        )
+        .map_err(|problem| refused(problem.text, problem.hint))?;
+        let argv = description
+            .exec
+            .iter()
+            .map(|word| text(word))
+            .collect::<Result<_, _>>()?;
+        let pairs = description
+            .env
+            .iter()
+            .map(|(name, value)| text(&format!("{name}={value}")));
         Ok(Self {
             path: text(&found)?,
             argv,
@@ -288,7 +350,11 @@ impl Ready {
 fn describe(process: &Process) -> Description<'_> {
     Description {
         exec: &process.exec,
-        env: process.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect(),
+        env: process
+            .env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect(),
         cwd: &process.cwd,
         user: process.user,
         stdin: process.stdin.as_ref(),
@@ -296,7 +362,13 @@ fn describe(process: &Process) -> Description<'_> {
 }
 
 fn setup_plan(command: &[String]) -> Plan {
-    Plan { command: command.to_vec(), start_ns: 0, stop_ns: None, stop_signal: 0, expect: Expect::default() }
+    Plan {
+        command: command.to_vec(),
+        start_ns: 0,
+        stop_ns: None,
+        stop_signal: 0,
+        expect: Expect::default(),
+    }
 }
 
 fn process_plan(process: &Process) -> Plan {

@@ -133,7 +133,10 @@ impl Simulation {
     pub fn new(scenario: &Scenario, options: Options) -> Result<Self, EngineError> {
         let mut books = build::books(scenario, &options);
         books.out.write_manifest(&books.manifest)?;
-        options.progress.stop_ns.store(scenario.run.stop.as_ns(), Ordering::Relaxed);
+        options
+            .progress
+            .stop_ns
+            .store(scenario.run.stop.as_ns(), Ordering::Relaxed);
         match build::build(scenario, &options, &mut books) {
             Ok(parts) => Ok(Self {
                 nodes: parts.nodes,
@@ -162,7 +165,9 @@ impl Simulation {
     /// # Errors
     /// Whatever broke the run off; what is known until then is written all the same.
     pub fn run(mut self) -> Result<RunOutcome, EngineError> {
-        let run = self.run_windows();
+        let run = self
+            .run_windows()
+            .and_then(|ended| self.flush_captures().map(|()| ended));
         if let Some(debug) = self.debug {
             (debug.node)("");
         }
@@ -222,7 +227,17 @@ impl Simulation {
         let Action::SetLink { link, a_to_b, b_to_a } = &event.action;
         let LinkSpec { a, b, .. } = self.links[*link];
         let ends = [(a, b, a_to_b), (b, a, b_to_a)].map(|(from, to, change)| {
-            (End { node: from.node.index(), nic: from.index }, End { node: to.node.index(), nic: to.index }, change)
+            (
+                End {
+                    node: from.node.index(),
+                    nic: from.index,
+                },
+                End {
+                    node: to.node.index(),
+                    nic: to.index,
+                },
+                change,
+            )
         });
         for (from, to, change) in ends {
             self.change_direction(from, to, change);
@@ -251,14 +266,16 @@ impl Simulation {
         &mut self.nodes[end.node].ports[end.nic as usize]
     }
 
+    /// Hands the rest of the captures to the host, where it can still fail.
+    fn flush_captures(&mut self) -> Result<(), EngineError> {
+        let mut ports = self.nodes.iter_mut().flat_map(|node| &mut node.ports);
+        ports.try_for_each(|port| port.capture.as_mut().map_or(Ok(()), |capture| capture.flush()))?;
+        Ok(())
+    }
+
     /// Writes everything there is to tell.
     fn finish(mut self, ended: Ended, error: Option<&EngineError>) -> Result<RunOutcome, EngineError> {
         for node in &mut self.nodes {
-            for port in &mut node.ports {
-                if let Some(capture) = &mut port.capture {
-                    capture.flush()?;
-                }
-            }
             let number = node.number;
             for (nr, note) in node.instance().host_mut().programs.take_notes() {
                 let call = windtunnel_process::table::find(nr);
@@ -270,7 +287,11 @@ impl Simulation {
             Ended::Stop => self.stop_ns,
             _ => self.nodes.iter().map(Node::now_ns).max().unwrap_or(0),
         };
-        self.books.shared.progress.virtual_ns.store(virtual_time_ns, Ordering::Relaxed);
+        self.books
+            .shared
+            .progress
+            .virtual_ns
+            .store(virtual_time_ns, Ordering::Relaxed);
         let failed_expectations = match error {
             None => self.failed_expectations()?,
             Some(error) => vec![error.to_string()],
@@ -283,8 +304,16 @@ impl Simulation {
             digest: if self.books.digest { Some(self.digest()?) } else { None },
             virtual_time_ns,
             syscalls: self.nodes.iter().map(Node::syscalls).sum(),
-            frames: self.nodes.iter().flat_map(|node| &node.ports).map(|port| port.link.counters().frames).sum(),
-            processes: self.each_process().map(|(node, index)| node.programs.summary(index)).collect(),
+            frames: self
+                .nodes
+                .iter()
+                .flat_map(|node| &node.ports)
+                .map(|port| port.link.counters().frames)
+                .sum(),
+            processes: self
+                .each_process()
+                .map(|(node, index)| node.programs.summary(index))
+                .collect(),
             links: self.link_summaries(),
             warnings: self.books.shared.warnings().list().to_vec(),
             failed_expectations: failed_expectations.clone(),
@@ -298,7 +327,10 @@ impl Simulation {
         books.manifest.programs = program_records(&self.files);
         books.manifest.cost = Cost::of_this_process(books.started.elapsed().as_nanos() as u64);
         books.out.write_manifest(&books.manifest)?;
-        Ok(RunOutcome { summary, failed_expectations })
+        Ok(RunOutcome {
+            summary,
+            failed_expectations,
+        })
     }
 
     /// Every process of the scenario: its node and its number there.
@@ -358,7 +390,11 @@ struct End {
 fn direction_summary(sender: &crate::wire::Port, receiver: &crate::wire::Port) -> DirectionSummary {
     let counters = sender.link.counters();
     let dropped = counters.dropped;
-    let causes = [("loss", dropped.loss), ("queue_full", dropped.queue), ("link_down", dropped.down)];
+    let causes = [
+        ("loss", dropped.loss),
+        ("queue_full", dropped.queue),
+        ("link_down", dropped.down),
+    ];
     DirectionSummary {
         frames: counters.frames,
         bytes: counters.bytes,
@@ -366,13 +402,23 @@ fn direction_summary(sender: &crate::wire::Port, receiver: &crate::wire::Port) -
         delivered_bytes: receiver.received_bytes,
         duplicated_frames: counters.duplicated,
         corrupted_frames: counters.corrupted,
-        drops: causes.into_iter().filter(|(_, count)| *count > 0).map(|(cause, count)| (cause.into(), count)).collect(),
+        drops: causes
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(cause, count)| (cause.into(), count))
+            .collect(),
     }
 }
 
 fn program_records(files: &windtunnel_process::Shared) -> Vec<ProgramRecord> {
-    let mut records: Vec<ProgramRecord> =
-        files.images().into_iter().map(|image| ProgramRecord { path: image.path, sha256: image.sha256 }).collect();
+    let mut records: Vec<ProgramRecord> = files
+        .images()
+        .into_iter()
+        .map(|image| ProgramRecord {
+            path: image.path,
+            sha256: image.sha256,
+        })
+        .collect();
     records.sort();
     records.dedup();
     records

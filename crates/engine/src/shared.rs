@@ -75,13 +75,17 @@ impl Shared {
     /// needed.
     #[inline]
     pub fn beat(&self) {
-        self.pulse.store(self.pulse.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        self.pulse
+            .store(self.pulse.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// The pulse, and the node whose kernel or program runs.
     pub fn watch(&self) -> (u64, Option<u32>) {
         let inside = self.inside.load(Ordering::Relaxed);
-        (self.pulse.load(Ordering::Relaxed), (inside != NOWHERE).then_some(inside))
+        (
+            self.pulse.load(Ordering::Relaxed),
+            (inside != NOWHERE).then_some(inside),
+        )
     }
 
     /// Warns, once for each text; further occurrences are counted.

@@ -5,8 +5,8 @@
 //! not look like a busy program.
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -50,7 +50,10 @@ impl Watchdog {
             .and_then(|text| text.parse::<u64>().ok())
             .map_or(PATIENCE_NS, |seconds| seconds.saturating_mul(NS_PER_S));
         if patience_ns == 0 {
-            return Self { stop: None, thread: None };
+            return Self {
+                stop: None,
+                thread: None,
+            };
         }
         let (stop, stopped) = channel();
         let watch = move || {
@@ -64,7 +67,10 @@ impl Watchdog {
             }
         };
         let thread = std::thread::Builder::new().name("watchdog".into()).spawn(watch).ok();
-        Self { stop: Some(stop), thread }
+        Self {
+            stop: Some(stop),
+            thread,
+        }
     }
 }
 
@@ -89,7 +95,11 @@ struct Judge {
 
 impl Judge {
     fn new(patience_ns: u64) -> Self {
-        Self { patience_ns, last_pulse: u64::MAX, since_cpu_ns: 0 }
+        Self {
+            patience_ns,
+            last_pulse: u64::MAX,
+            since_cpu_ns: 0,
+        }
     }
 
     /// The node that is stuck, if one is.
@@ -119,7 +129,11 @@ fn end_run(shared: &Shared, words: &LastWords, node: u32, patience_ns: u64) {
         patience_ns / NS_PER_S,
         SimTime(virtual_ns),
         shared.seed,
-        if running.is_empty() { "none of the scenario's".to_owned() } else { running.join(", ") },
+        if running.is_empty() {
+            "none of the scenario's".to_owned()
+        } else {
+            running.join(", ")
+        },
     );
     eprintln!("error: {text}");
     eprintln!(

@@ -174,7 +174,10 @@ impl<M> Windows<M> {
             let kernel = &mut kernels[index as usize];
             kernel.run_window(end_ns, &mut self.outbox)?;
             let next_ns = kernel.next_ns();
-            assert!(next_ns >= end_ns, "kernel {index} left an event at {next_ns} ns in a window to {end_ns} ns");
+            assert!(
+                next_ns >= end_ns,
+                "kernel {index} left an event at {next_ns} ns in a window to {end_ns} ns"
+            );
             self.note(index, next_ns);
         }
         self.ready = ready;
@@ -186,7 +189,10 @@ impl<M> Windows<M> {
         let mut messages = std::mem::take(&mut self.outbox.messages);
         for (to, event) in messages.drain(..) {
             let at_ns = event.key.at_ns;
-            assert!(at_ns >= earliest_ns, "a message for kernel {to} arrives at {at_ns} ns, before {earliest_ns} ns");
+            assert!(
+                at_ns >= earliest_ns,
+                "a message for kernel {to} arrives at {at_ns} ns, before {earliest_ns} ns"
+            );
             kernels[to as usize].accept(event);
             self.note(to, at_ns);
         }

@@ -53,7 +53,11 @@ impl Fake {
             match self.state % 8 {
                 0..=2 => {
                     let port = self.ports[(self.state >> 8) as usize % self.ports.len()];
-                    let later_ns = if self.state & 64 == 0 { 0 } else { (self.state >> 16) % 50 };
+                    let later_ns = if self.state & 64 == 0 {
+                        0
+                    } else {
+                        (self.state >> 16) % 50
+                    };
                     let key = self.source.key(at_ns + port.delay_ns + later_ns);
                     sent.push((port.to, Event { key, body: self.state }));
                 }
@@ -106,7 +110,10 @@ fn build(network: &Network) -> Vec<Fake> {
             let mut source = Source::new(number as u32);
             let mut queue = EventQueue::default();
             for at_ns in [0, *timer_ns / 2, 1000] {
-                queue.push(Event { key: source.key(at_ns), body: number as u64 });
+                queue.push(Event {
+                    key: source.key(at_ns),
+                    body: number as u64,
+                });
             }
             Fake {
                 number: number as u32,
@@ -124,7 +131,10 @@ fn build(network: &Network) -> Vec<Fake> {
 
 fn lookahead_ns(network: &Network) -> u64 {
     let between = network.iter().enumerate().flat_map(|(number, (ports, _))| {
-        ports.iter().filter(move |port| port.to != number as u32).map(|port| port.delay_ns)
+        ports
+            .iter()
+            .filter(move |port| port.to != number as u32)
+            .map(|port| port.delay_ns)
     });
     between.min().unwrap_or(u64::MAX)
 }
@@ -192,7 +202,21 @@ proptest! {
 fn made_up_kernels_keep_busy() {
     // The properties above say little if the kernels fall silent at once.
     let network: Network = (0..6)
-        .map(|number| (vec![Port { to: (number + 1) % 6, delay_ns: 40 }, Port { to: (number + 5) % 6, delay_ns: 7 }], 9))
+        .map(|number| {
+            (
+                vec![
+                    Port {
+                        to: (number + 1) % 6,
+                        delay_ns: 40,
+                    },
+                    Port {
+                        to: (number + 5) % 6,
+                        delay_ns: 7,
+                    },
+                ],
+                9,
+            )
+        })
         .collect();
     let traces = run_in_windows(&network, 20_000, |_| {});
     let instants: usize = traces.iter().map(Vec::len).sum();
@@ -226,10 +250,19 @@ fn a_window_ends_at_the_limit() {
 #[test]
 #[should_panic(expected = "arrives at 15 ns, before 20 ns")]
 fn a_message_that_breaks_the_lookahead_is_a_bug() {
-    let network: Network = vec![(vec![Port { to: 0, delay_ns: 10 }], 5), (vec![Port { to: 0, delay_ns: 10 }], 5)];
+    let network: Network = vec![
+        (vec![Port { to: 0, delay_ns: 10 }], 5),
+        (vec![Port { to: 0, delay_ns: 10 }], 5),
+    ];
     let mut kernels = build(&network);
     let mut windows = Windows::new(&kernels);
     let mut outbox = Outbox::default();
-    outbox.send(1, Event { key: Source::new(9).key(15), body: 0 });
+    outbox.send(
+        1,
+        Event {
+            key: Source::new(9).key(15),
+            body: 0,
+        },
+    );
     windows.distribute(&mut kernels, outbox, 20);
 }

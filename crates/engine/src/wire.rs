@@ -116,7 +116,11 @@ impl Port {
 
     /// A frame that was due at `at_ns` at the other end is lost, because the link has gone down since it was sent.
     pub fn lost_on_the_way(&mut self, at_ns: u64) {
-        let delivery = Delivery { at: SimTime(at_ns), corrupt_bit: None, carrier: self.carrier };
+        let delivery = Delivery {
+            at: SimTime(at_ns),
+            corrupt_bit: None,
+            carrier: self.carrier,
+        };
         let arrives = self.link.arrives(&delivery);
         assert!(!arrives, "a frame was taken off a link that is up");
     }
@@ -142,7 +146,9 @@ mod tests {
 
     fn send(port: &mut Port, now_ns: u64, bytes: &[u8]) -> (u64, Vec<(u64, Frame)>) {
         let mut arrived = Vec::new();
-        let departure_ns = port.transmit(now_ns, Frame::new(bytes), |at_ns, frame| arrived.push((at_ns, frame))).unwrap();
+        let departure_ns = port
+            .transmit(now_ns, Frame::new(bytes), |at_ns, frame| arrived.push((at_ns, frame)))
+            .unwrap();
         (departure_ns, arrived)
     }
 
@@ -187,7 +193,11 @@ mod tests {
         let mut port = port(|params| params.loss = Probability::ALWAYS);
         let (departure_ns, arrived) = send(&mut port, 0, &[3; 60]);
         assert!(departure_ns > 0 && arrived.is_empty());
-        assert_eq!(port.digest.as_ref().unwrap().frames(), 1, "it did cross the sender's interface");
+        assert_eq!(
+            port.digest.as_ref().unwrap().frames(),
+            1,
+            "it did cross the sender's interface"
+        );
     }
 
     #[test]
@@ -196,7 +206,10 @@ mod tests {
         let (_, arrived) = send(&mut port, 0, &[3; 60]);
         port.link.down();
         port.lost_on_the_way(arrived[0].0);
-        assert_eq!((port.link.counters().delivered, port.link.counters().dropped.down), (0, 1));
+        assert_eq!(
+            (port.link.counters().delivered, port.link.counters().dropped.down),
+            (0, 1)
+        );
     }
 
     #[test]
