@@ -128,6 +128,11 @@ fn from_eh_frame(addr: u64, data: &[u8]) -> Vec<Function> {
 }
 
 fn function_of(fde: &Fde<'_>) -> Option<Function> {
+    // The description of a signal trampoline starts a byte before its code, so that an unwinder's address minus one still
+    // finds it: no place to begin decoding, and nothing there is patched anyway.
+    if fde.is_signal_trampoline() {
+        return None;
+    }
     let start = fde.initial_address();
     let end = start.checked_add(fde.len())?;
     Some(Function {

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef _ASM_WT_HOST_H
+#define _ASM_WT_HOST_H
+/* The port's own declarations, and the way out to the host. */
+#include <linux/types.h>
+#include <windtunnel/boundary.h>
+
+struct file;
+struct pt_regs;
+struct task_struct;
+
+extern struct wt_boot wt_boot;    /* copy of the boot argument */
+extern struct wt_entry *wt_entry; /* page shared with the host */
+
+/* host.c: leave to the host's stack with the host's FS base and call fn(host, a, b, c, d). */
+u64 wt_host_call(const void *fn, u64 a, u64 b, u64 c, u64 d);
+#define wt_call_5(op, a, b, c, d, ...) wt_host_call(wt_boot.ops->op, (u64)(a), (u64)(b), (u64)(c), (u64)(d))
+/* wt_call(op, up to four arguments): the host operation's result as s64. */
+#define wt_call(op, ...) ((s64)wt_call_5(op, ##__VA_ARGS__, 0, 0, 0, 0))
+
+void wt_to_host(void);
+unsigned long wt_now(void);
+
+/* process.c: which task's FS base and vector state are in the registers, if any. */
+void wt_user_save(void);
+void wt_user_load(struct task_struct *task);
+void wt_user_drop(struct task_struct *task);
+void wt_user_reset(struct task_struct *task);
+
+/* time.c */
+void wt_timer_init(void);
+bool wt_timer_due(void);
+void wt_timer_fire(void);
+
+/* nic.c */
+void wt_nic_init(void);
+void wt_nic_rx(const struct wt_rx *rx, u32 count);
+void wt_nic_tx_done(void);
+void wt_nic_link(void);
+
+/* wtfs.c */
+struct file *wtfs_open_handle(u64 handle, int flags, const char *name);
+u64 wtfs_handle(struct file *file);
+
+/* init.c: process 1 */
+void wt_ctl_wake(void);
+void wt_init_run(void);
+
+/* signal.c, syscall.c */
+void wt_report_unsupported(unsigned int nr, unsigned long arg0);
+long wt_dispatch(struct pt_regs *regs, unsigned long nr);
+
+/* entry.S */
+extern char wt_syscall_entry[], wt_fault_entry[], wt_slow_entry[];
+extern char wt_uaccess_start[], wt_uaccess_end[], wt_uaccess_fixup[];
+asmlinkage void ret_from_fork_asm(void);
+s64 wt_boot_on_stack(unsigned long stack);
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef _ASM_WT_TIMEX_H
+#define _ASM_WT_TIMEX_H
+typedef unsigned long cycles_t;
+unsigned long wt_now(void);
+static inline cycles_t get_cycles(void)
+{
+	return wt_now();
+}
+#define get_cycles get_cycles
+/* Constant: virtual time must reach the random state by the seed only. */
+#define random_get_entropy() 0UL
+#endif

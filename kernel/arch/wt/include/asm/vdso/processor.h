@@ -1,0 +1,4 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+#ifndef _ASM_WT_VDSO_PROCESSOR_H
+#define _ASM_WT_VDSO_PROCESSOR_H
+#endif

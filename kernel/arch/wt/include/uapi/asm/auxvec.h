@@ -1,0 +1,2 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later WITH Linux-syscall-note */
+#include "../../../../x86/include/uapi/asm/auxvec.h"

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Faults of programs, as the host's signal handler hands them over in wt_thread.fault.
+ */
+#include <linux/entry-common.h>
+#include <linux/sched/signal.h>
+#include <linux/signal.h>
+#include <asm/host.h>
+
+void wt_regs_from_fault(struct pt_regs *regs);
+void wt_regs_from_fault(struct pt_regs *regs)
+{
+	const struct wt_regs *r = &wt_entry->thread->fault;
+
+	*regs = (struct pt_regs){
+		.r15 = r->r15, .r14 = r->r14, .r13 = r->r13, .r12 = r->r12, .bp = r->rbp, .bx = r->rbx,
+		.r11 = r->r11, .r10 = r->r10, .r9 = r->r9, .r8 = r->r8,
+		.ax = r->rax, .cx = r->rcx, .dx = r->rdx, .si = r->rsi, .di = r->rdi,
+		.orig_ax = -1,
+		.ip = r->rip, .cs = 0x33, .flags = r->rflags, .sp = r->rsp, .ss = 0x2b,
+	};
+}
+
+void wt_do_fault(struct pt_regs *regs);
+void wt_do_fault(struct pt_regs *regs)
+{
+	struct wt_thread *t = wt_entry->thread;
+	int signo = t->fault_signo;
+	void (*handler)(int);
+
+	wt_regs_from_fault(regs);
+	irqentry_enter_from_user_mode(regs);
+	local_irq_enable();
+	current->thread.trapno = t->fault_trapno;
+	current->thread.error_code = t->fault_err;
+	current->thread.cr2 = t->fault_addr;
+	handler = (void (*)(int))current->sighand->action[signo - 1].sa.sa_handler;
+	if (handler == SIG_DFL || handler == SIG_IGN || sigismember(&current->blocked, signo)) {
+		pr_info("%s[%d]: fatal fault, signal %d at %lx ip:%lx sp:%lx trap:%d error:%x\n", current->comm,
+			task_pid_nr(current), signo, current->thread.cr2, regs->ip, regs->sp, t->fault_trapno,
+			t->fault_err);
+		wt_call(proc_event, WT_PROC_FAULT, 0, current->pid, signo);
+	}
+	force_sig_fault(signo, t->fault_code, (void __user *)t->fault_addr);
+	local_irq_disable();
+	irqentry_exit_to_user_mode(regs);
+	current->thread.full = 0;
+	wt_user_load(current);
+}

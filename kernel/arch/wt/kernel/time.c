@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
+/*
+ * Virtual time: a clock of exactly one tick per nanosecond, and one timer whose deadline the host reads.
+ */
+#include <linux/clockchips.h>
+#include <linux/clocksource.h>
+#include <linux/delay.h>
+#include <linux/init.h>
+#include <linux/sched/clock.h>
+#include <linux/timekeeping.h>
+#include <asm/host.h>
+
+static u64 wt_clock_read(struct clocksource *cs)
+{
+	return wt_entry->now_ns;
+}
+
+static struct clocksource wt_clocksource = {
+	.name = "windtunnel",
+	.rating = 500,
+	.read = wt_clock_read,
+	.mask = CLOCKSOURCE_MASK(64),
+	.flags = CLOCK_SOURCE_IS_CONTINUOUS | CLOCK_SOURCE_VALID_FOR_HRES,
+	.mult = 1 << 22,
+	.shift = 22,
+};
+
+/* From the first instant, so that monotonic time is the engine's time to the nanosecond. */
+struct clocksource *__init clocksource_default_clock(void)
+{
+	return &wt_clocksource;
+}
+
+unsigned long long notrace sched_clock(void)
+{
+	return wt_now();
+}
+
+static int wt_set_next_ktime(ktime_t expires, struct clock_event_device *dev)
+{
+	wt_entry->next_timer_ns = ktime_to_ns(expires);
+	return 0;
+}
+
+static int wt_set_next_event(unsigned long delta_ns, struct clock_event_device *dev)
+{
+	wt_entry->next_timer_ns = wt_entry->now_ns + delta_ns;
+	return 0;
+}
+
+static int wt_timer_stop(struct clock_event_device *dev)
+{
+	wt_entry->next_timer_ns = ~0ULL;
+	return 0;
+}
+
+static struct clock_event_device wt_timer = {
+	.name = "windtunnel",
+	.features = CLOCK_EVT_FEAT_ONESHOT | CLOCK_EVT_FEAT_KTIME,
+	.rating = 500,
+	.set_next_ktime = wt_set_next_ktime,
+	.set_next_event = wt_set_next_event,
+	.set_state_shutdown = wt_timer_stop,
+	.set_state_oneshot_stopped = wt_timer_stop,
+	.min_delta_ns = 1,
+	.max_delta_ns = LLONG_MAX,
+	.min_delta_ticks = 1,
+	.max_delta_ticks = ULONG_MAX,
+	.mult = 1,
+	.shift = 0,
+	.irq = -1,
+};
+
+bool wt_timer_due(void)
+{
+	return wt_entry->next_timer_ns <= wt_entry->now_ns;
+}
+
+void wt_timer_fire(void)
+{
+	wt_entry->next_timer_ns = ~0ULL;
+	wt_timer.event_handler(&wt_timer);
+}
+
+void __init time_init(void)
+{
+	__clocksource_register(&wt_clocksource);
+	wt_timer.cpumask = cpumask_of(0);
+	clockevents_register_device(&wt_timer);
+}
+
+void read_persistent_wall_and_boot_offset(struct timespec64 *wall, struct timespec64 *boot_offset)
+{
+	wall->tv_sec = wt_boot.epoch_s;
+	wall->tv_nsec = 0;
+	*boot_offset = ns_to_timespec64(0);
+}
+
+void read_persistent_clock64(struct timespec64 *ts)
+{
+	*ts = ns_to_timespec64(wt_now());
+	ts->tv_sec += wt_boot.epoch_s;
+}
+
+/* The kernel computes in no time: a delay loop has nothing to wait for. */
+void __delay(unsigned long loops)
+{
+}
+
+void __udelay(unsigned long usecs)
+{
+}
+
+void __ndelay(unsigned long nsecs)
+{
+}
+
+void __const_udelay(unsigned long xloops)
+{
+}
