@@ -238,3 +238,18 @@ fn a_program_that_is_not_there_is_told_before_anything_runs() {
     assert_eq!(ran.error().exit_code(), 2);
     assert_eq!(ran.manifest().ended, Some(Ended::Error));
 }
+
+/// `cargo test --release -p windtunnel-engine --test whole_runs -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement: prints what the engine itself costs per packet-hop, with a kernel that does nothing"]
+fn cost_per_packet_hop() {
+    for (nodes, frames) in [(2, 400_000), (8, 100_000), (64, 15_000)] {
+        let text = chain(nodes, &format!("send {frames} 117600"), "", "").replace(", capture: all", "");
+        let text = text.replace("stop: 10s", "stop: 100s");
+        let before = windtunnel_results::Cost::of_this_process(0).cpu_time_ns;
+        let ran = run(&text, 1);
+        let cpu_ns = windtunnel_results::Cost::of_this_process(0).cpu_time_ns - before;
+        let hops = ran.outcome().summary.frames;
+        println!("N={nodes}: {} ns per packet-hop ({hops} hops, digest on)", cpu_ns / hops);
+    }
+}
