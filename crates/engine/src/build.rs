@@ -28,9 +28,10 @@ use crate::watchdog::{LastWords, Watchdog};
 use crate::window::{Outbox, Windows};
 use crate::wire::Port;
 
-/// System calls at one instant after which a program must let time pass, and for how long, ns.
-const QUANTUM_CALLS: u32 = 10_000;
-const QUANTUM_NS: u32 = 100;
+/// System calls at one instant after which a program must let time pass, and for how long, ns: about what calls cost on
+/// a fast machine, so that a program that polls without waiting gets somewhere. Programs that wait never notice.
+const QUANTUM_CALLS: u32 = 1_000;
+const QUANTUM_NS: u32 = 10_000;
 /// Kernel command line of every node.
 const COMMAND_LINE: &str = "";
 const NS_PER_S: u64 = 1_000_000_000;

@@ -17,8 +17,23 @@ fn kernel(dir: &Path) -> PathBuf {
     let image = dir.join("fake_kernel.so");
     let here = env!("CARGO_MANIFEST_DIR");
     let compiled = Command::new("cc")
-        .args(["-shared", "-fPIC", "-O2", "-nostdlib", "-ffreestanding", "-fvisibility=hidden", "-mno-sse"])
-        .args(["-fno-stack-protector", "-Wall", "-Werror", "-Wl,-Bsymbolic", "-Wl,-z,norelro", "-Wl,-z,text"])
+        .args([
+            "-shared",
+            "-fPIC",
+            "-O2",
+            "-nostdlib",
+            "-ffreestanding",
+            "-fvisibility=hidden",
+            "-mno-sse",
+        ])
+        .args([
+            "-fno-stack-protector",
+            "-Wall",
+            "-Werror",
+            "-Wl,-Bsymbolic",
+            "-Wl,-z,norelro",
+            "-Wl,-z,text",
+        ])
         .args(["-Wl,-z,pack-relative-relocs", "-I"])
         .arg(format!("{here}/../../kernel/include"))
         .arg("-o")
@@ -26,7 +41,11 @@ fn kernel(dir: &Path) -> PathBuf {
         .arg(format!("{here}/tests/fake_kernel.c"))
         .output()
         .expect("`cc` runs: a C compiler is needed to build kernels anyway");
-    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    assert!(
+        compiled.status.success(),
+        "{}",
+        String::from_utf8_lossy(&compiled.stderr)
+    );
     image
 }
 
@@ -80,7 +99,11 @@ fn chain(nodes: usize, send: &str, link: &str, more: &str) -> String {
     use std::fmt::Write;
     let mut text = String::from("version: 1\nname: chain\nrun: {stop: 10s, capture: all}\nnodes:\n");
     for node in 0..nodes {
-        let process = if node == 0 { format!("{{processes: [{{exec: /bin/true {send}}}]}}") } else { "{}".into() };
+        let process = if node == 0 {
+            format!("{{processes: [{{exec: /bin/true {send}}}]}}")
+        } else {
+            "{}".into()
+        };
         writeln!(text, "  n{node}: {process}").unwrap();
     }
     text += "links:\n";
@@ -101,18 +124,30 @@ fn frames_cross_a_chain_on_time_and_equal_runs_are_equal() {
     assert_eq!(summary.ended, Ended::AllDone);
     assert_eq!(summary.links.len(), 3);
     for link in &summary.links {
-        assert_eq!((link.a_to_b.frames, link.a_to_b.delivered_frames), (50, 50), "{}", link.a);
+        assert_eq!(
+            (link.a_to_b.frames, link.a_to_b.delivered_frames),
+            (50, 50),
+            "{}",
+            link.a
+        );
         assert_eq!((link.a_to_b.bytes, link.b_to_a.frames), (50_000, 0));
     }
     // The last frame leaves at 5 ms and takes three times 1 ms and 1024 bytes of wire time.
     assert_eq!(summary.virtual_time_ns, 5_000_000 + 3 * (1_000_000 + 1024 * 8));
     assert_eq!(summary.frames, 150);
     let process = &summary.processes[0];
-    assert_eq!((process.exit, process.start_ns, process.end_ns), (Some(0), Some(0), Some(5_000_000)));
+    assert_eq!(
+        (process.exit, process.start_ns, process.end_ns),
+        (Some(0), Some(0), Some(5_000_000))
+    );
     // 24 bytes, then for each frame 16 and its own; n1 sees each twice, on two interfaces.
     assert_eq!(first.file("pcap/n3-eth0.pcap").len(), 24 + 50 * 1016);
     assert_eq!(first.file("pcap/n1-eth1.pcap").len(), 24 + 50 * 1016);
-    assert!(String::from_utf8(first.file("n2/kernel.log")).unwrap().ends_with("made-up kernel\n"));
+    assert!(
+        String::from_utf8(first.file("n2/kernel.log"))
+            .unwrap()
+            .ends_with("made-up kernel\n")
+    );
 
     let second = run(&text, 1);
     assert_eq!(second.file("summary.json"), first.file("summary.json"));
@@ -138,7 +173,9 @@ fn loss_follows_the_seed_and_is_accounted_for() {
 
 #[test]
 fn without_delay_or_rate_worth_speaking_of_frames_still_arrive_in_order() {
-    let text = chain(3, "send 20 1000", ", queue: 5p", "").replace("delay: 1ms", "delay: 0ns").replace("1Gbit", "400Gbit");
+    let text = chain(3, "send 20 1000", ", queue: 5p", "")
+        .replace("delay: 1ms", "delay: 0ns")
+        .replace("1Gbit", "400Gbit");
     let ran = run(&text, 1);
     assert_eq!(ran.outcome().summary.links[1].a_to_b.delivered_frames, 20);
 }
@@ -175,7 +212,11 @@ fn programs_are_started_stopped_and_judged() {
     );
     let summary = &ran.outcome().summary;
     assert_eq!((summary.ended, summary.virtual_time_ns), (Ended::Stop, 10_000_000_000));
-    let lives: Vec<_> = summary.processes.iter().map(|p| (p.exit, p.signal, p.start_ns, p.end_ns)).collect();
+    let lives: Vec<_> = summary
+        .processes
+        .iter()
+        .map(|p| (p.exit, p.signal, p.start_ns, p.end_ns))
+        .collect();
     let s = 1_000_000_000;
     assert_eq!(
         lives,
@@ -197,13 +238,20 @@ fn programs_are_started_stopped_and_judged() {
         ]
     );
     assert_eq!(ran.file(&summary.processes[0].stdout), b"hello");
-    assert!(summary.warnings.iter().any(|warning| warning.code == "killed"), "{:?}", summary.warnings);
+    assert!(
+        summary.warnings.iter().any(|warning| warning.code == "killed"),
+        "{:?}",
+        summary.warnings
+    );
 }
 
 #[test]
 fn a_failed_setup_ends_the_run() {
     let ran = run(&one_node("    setup: [/bin/true exit 4]\n"), 1);
-    assert_eq!(ran.error().to_string(), "node h1: set-up command `/bin/true exit 4` exited with 4");
+    assert_eq!(
+        ran.error().to_string(),
+        "node h1: set-up command `/bin/true exit 4` exited with 4"
+    );
     assert_eq!(ran.error().exit_code(), 2);
     let manifest = ran.manifest();
     assert_eq!(manifest.ended, Some(Ended::Error));
@@ -226,14 +274,21 @@ fn a_kernel_panic_ends_the_run_with_a_report_and_keeps_results() {
     let summary = windtunnel_results::Summary::read(&ran.dir.path().join("out")).unwrap();
     assert_eq!((summary.ended, summary.virtual_time_ns), (Ended::Crash, 2_500_000_000));
     assert_eq!(ran.file(&summary.processes[0].stdout), b"before");
-    assert!(String::from_utf8(ran.file("h1/kernel.log")).unwrap().contains("made up"));
+    assert!(
+        String::from_utf8(ran.file("h1/kernel.log"))
+            .unwrap()
+            .contains("made up")
+    );
 }
 
 #[test]
 fn a_program_that_is_not_there_is_told_before_anything_runs() {
     let ran = run(&one_node("    processes: [{exec: no-such-program -x}]\n"), 1);
     let text = ran.error().to_string();
-    assert!(text.starts_with("node h1: cannot start no-such-program: not found in any folder of PATH"), "{text}");
+    assert!(
+        text.starts_with("node h1: cannot start no-such-program: not found in any folder of PATH"),
+        "{text}"
+    );
     assert!(ran.error().hint().unwrap().contains("installed"));
     assert_eq!(ran.error().exit_code(), 2);
     assert_eq!(ran.manifest().ended, Some(Ended::Error));
@@ -250,6 +305,9 @@ fn cost_per_packet_hop() {
         let ran = run(&text, 1);
         let cpu_ns = windtunnel_results::Cost::of_this_process(0).cpu_time_ns - before;
         let hops = ran.outcome().summary.frames;
-        println!("N={nodes}: {} ns per packet-hop ({hops} hops, digest on)", cpu_ns / hops);
+        println!(
+            "N={nodes}: {} ns per packet-hop ({hops} hops, digest on)",
+            cpu_ns / hops
+        );
     }
 }
