@@ -61,7 +61,7 @@ impl Ran {
     }
 
     fn error(&self) -> &EngineError {
-        self.result.as_ref().err().expect("the run fails")
+        self.result.as_ref().expect_err("the run fails")
     }
 
     fn manifest(&self) -> Manifest {
