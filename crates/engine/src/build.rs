@@ -28,10 +28,11 @@ use crate::watchdog::{LastWords, Watchdog};
 use crate::window::{Outbox, Windows};
 use crate::wire::Port;
 
-/// System calls at one instant after which a program must let time pass, and for how long, ns: about what calls cost on
-/// a fast machine, so that a program that polls without waiting gets somewhere. Programs that wait never notice.
-const QUANTUM_CALLS: u32 = 1_000;
-const QUANTUM_NS: u32 = 10_000;
+/// System calls at one instant after which a program must let time pass, and for how long, ns: a microsecond a call, about
+/// what one costs on a real machine, so that a program that polls without waiting gets somewhere (iperf3 does, in the
+/// last fraction of a microsecond before each of its timers). Programs that wait never notice.
+const QUANTUM_CALLS: u32 = 64;
+const QUANTUM_NS: u32 = 64_000;
 /// Kernel command line of every node.
 const COMMAND_LINE: &str = "";
 const NS_PER_S: u64 = 1_000_000_000;
@@ -240,10 +241,16 @@ impl Builder<'_> {
             (debug.image)(&self.options.kernel_image.to_string_lossy(), region.image, &spec.name);
             (debug.node)(&spec.name);
         }
-        let instance = Instance::boot(&self.image, &config, host).map_err(|source| EngineError::Boot {
+        let mut instance = Instance::boot(&self.image, &config, host).map_err(|source| EngineError::Boot {
             node: spec.name.clone(),
             source,
             log: self.options.out.path().join(&spec.name).join("kernel.log"),
+        })?;
+        let ram = instance.ram().0.try_clone_to_owned();
+        let told = ram.and_then(|fd| instance.host_mut().programs.set_ram(fd).map_err(Into::into));
+        told.map_err(|source| EngineError::Memory {
+            node: spec.name.clone(),
+            source,
         })?;
         let ups: Vec<bool> = self.ups(number);
         let source = Source::new(number as u32 + FIRST_KERNEL);

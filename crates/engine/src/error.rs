@@ -54,6 +54,14 @@ pub enum EngineError {
     /// What all nodes' programs share cannot be had.
     #[error(transparent)]
     Shared(ProcessError),
+    /// A node's memory cannot be shared with its programs.
+    #[error("node {node}: its memory cannot be handed to its programs: {source}")]
+    Memory {
+        /// The node.
+        node: String,
+        /// Why.
+        source: io::Error,
+    },
     /// A node's kernel does not come up.
     #[error("node {node} does not boot: {source}; its kernel log is {}", log.display())]
     Boot {

@@ -39,6 +39,8 @@ pub const PROC_FAILED: u32 = 2;
 pub const PROC_EXITED: u32 = 3;
 /// `WT_PROC_FAULT`: a = pid, b = signal.
 pub const PROC_FAULT: u32 = 4;
+/// In `mem_call`: the instance's own memory as a file.
+pub const FILE_RAM: u64 = u64::MAX;
 /// The header's "none" for times and indices (`~0`).
 pub const NONE: u64 = u64::MAX;
 

@@ -142,6 +142,8 @@ pub struct ProcessHost {
     spaces: Spaces,
     files: FileService,
     exec_errors: Vec<ExecError>,
+    /// Handle of the instance's memory; 0: not told yet.
+    ram: u64,
 }
 
 /// A result as the kernel wants it.
@@ -170,6 +172,7 @@ impl ProcessHost {
             spaces,
             files,
             exec_errors: Vec::new(),
+            ram: 0,
         })
     }
 
@@ -179,6 +182,15 @@ impl ProcessHost {
     /// When the host cannot say how the file is open.
     pub fn adopt(&mut self, fd: OwnedFd, name: &str) -> Result<u64, Errno> {
         self.files.adopt(fd, name)
+    }
+
+    /// Tells which memory is the instance's own, so that the kernel can map parts of it into programs.
+    ///
+    /// # Errors
+    /// When the host cannot say how the file is open.
+    pub fn set_ram(&mut self, fd: OwnedFd) -> Result<(), Errno> {
+        self.ram = self.files.adopt(fd, "node memory")?;
+        Ok(())
     }
 
     /// The first failed write to an adopted file since the last call. The run must end with it.
@@ -242,8 +254,13 @@ impl ProcessHost {
 
     /// See [`windtunnel_kernel::host::Host::mem_call`].
     pub fn mem_call(&mut self, space: u64, nr: u32, args: &[u64; 6], file: u64) -> i64 {
-        let content = match file {
+        let content = match if file == abi::FILE_RAM && self.ram != 0 {
+            self.ram
+        } else {
+            file
+        } {
             0 => None,
+            abi::FILE_RAM if self.ram == 0 => return answer(Err(Errno::NODEV)),
             file => match self.files.content(file) {
                 Ok(content) => Some(content.clone()),
                 Err(errno) => return answer(Err(errno)),

@@ -37,8 +37,9 @@
 #define WT_NIC_BURST 64u
 /* Bytes that a received frame may have above the MTU: Ethernet header and two VLAN tags. */
 #define WT_NIC_OVERHEAD (ETH_HLEN + 2 * VLAN_HLEN)
-#define WT_NIC_OFFLOADS (NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO_ECN | \
-			 NETIF_F_TSO_MANGLEID | NETIF_F_TSO6 | NETIF_F_GSO_UDP_L4)
+#define WT_NIC_OFFLOADS                                                                                           \
+	(NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO_ECN | NETIF_F_TSO_MANGLEID | \
+	 NETIF_F_TSO6 | NETIF_F_GSO_UDP_L4)
 
 /**
  * struct wt_port_stats - what a NIC has counted
@@ -278,7 +279,8 @@ static void wt_burst_headers(const struct wt_burst *burst, u8 *data, u32 len, u3
 		}
 	}
 	*check = 0;
-	sum = csum_fold(csum_partial(tcp, transport_len, csum_add(burst->pseudo, (__force __wsum)htonl(transport_len))));
+	sum = csum_fold(
+		csum_partial(tcp, transport_len, csum_add(burst->pseudo, (__force __wsum)htonl(transport_len))));
 	*check = sum ? sum : CSUM_MANGLED_0;
 }
 
@@ -348,8 +350,7 @@ static netdev_tx_t wt_port_xmit(struct sk_buff *skb, struct net_device *dev)
 }
 
 /* A burst is cut by wt_port_send_burst() only if it comes as the local stack and GRO make it. */
-static netdev_features_t wt_port_features_check(struct sk_buff *skb, struct net_device *dev,
-						netdev_features_t features)
+static netdev_features_t wt_port_features_check(struct sk_buff *skb, struct net_device *dev, netdev_features_t features)
 {
 	if (skb_is_gso(skb) && skb->ip_summed != CHECKSUM_PARTIAL)
 		features &= ~NETIF_F_GSO_MASK;
@@ -497,16 +498,13 @@ static const struct {
 	char name[ETH_GSTRING_LEN];
 	size_t offset;
 } wt_port_counters[] = {
-#define WT_COUNTER(field) { #field, offsetof(struct wt_port_stats, field) }
-	WT_COUNTER(rx_frames),
-	WT_COUNTER(rx_bytes),
-	WT_COUNTER(rx_damaged),
-	WT_COUNTER(rx_too_long),
-	WT_COUNTER(rx_no_memory),
-	WT_COUNTER(tx_frames),
-	WT_COUNTER(tx_bytes),
-	WT_COUNTER(tx_bursts),
-	WT_COUNTER(tx_stops),
+#define WT_COUNTER(field)                                     \
+	{                                                     \
+#field, offsetof(struct wt_port_stats, field) \
+	}
+	WT_COUNTER(rx_frames),	 WT_COUNTER(rx_bytes),	   WT_COUNTER(rx_damaged),
+	WT_COUNTER(rx_too_long), WT_COUNTER(rx_no_memory), WT_COUNTER(tx_frames),
+	WT_COUNTER(tx_bytes),	 WT_COUNTER(tx_bursts),	   WT_COUNTER(tx_stops),
 #undef WT_COUNTER
 };
 

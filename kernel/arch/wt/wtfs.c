@@ -339,8 +339,8 @@ static int wtfs_rmdir(struct inode *dir, struct dentry *dentry)
 	return err ? err : wtfs_unlink(dir, dentry);
 }
 
-static int wtfs_rename(struct mnt_idmap *idmap, struct inode *old_dir, struct dentry *old_dentry,
-		       struct inode *new_dir, struct dentry *new_dentry, unsigned int flags)
+static int wtfs_rename(struct mnt_idmap *idmap, struct inode *old_dir, struct dentry *old_dentry, struct inode *new_dir,
+		       struct dentry *new_dentry, unsigned int flags)
 {
 	bool exchange = flags & RENAME_EXCHANGE;
 	int err = 0;

@@ -79,8 +79,7 @@ void wtfs_names_free(struct rb_root *names)
 {
 	struct wtfs_name *name, *next;
 
-	rbtree_postorder_for_each_entry_safe(name, next, names, node)
-		kfree(name);
+	rbtree_postorder_for_each_entry_safe(name, next, names, node) kfree(name);
 	*names = RB_ROOT;
 }
 

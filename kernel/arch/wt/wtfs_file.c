@@ -145,7 +145,7 @@ static size_t wtfs_write_user_step(void __user *from, size_t done, size_t len, v
 static ssize_t wtfs_read_iter(struct kiocb *iocb, struct iov_iter *to)
 {
 	struct inode *inode = file_inode(iocb->ki_filp);
-	struct wtfs_io io = { .pos = iocb->ki_pos };
+	struct wtfs_io io = {.pos = iocb->ki_pos};
 	loff_t size = i_size_read(inode);
 	s64 handle;
 	size_t len;
@@ -167,7 +167,7 @@ static ssize_t wtfs_write_locked(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct file *file = iocb->ki_filp;
 	struct inode *inode = file_inode(file);
-	struct wtfs_io io = { };
+	struct wtfs_io io = {};
 	ssize_t len;
 	s64 handle;
 	int err;

@@ -188,6 +188,9 @@ struct wt_fs_dirent {
 
 /* ------------------------------------------------------- programs and memory */
 
+/* In mem_call: the instance's own memory as a file, offset 0 its first byte; how kernel pages (packet rings) are mapped. */
+#define WT_FILE_RAM (~0ULL)
+
 /* exec: both sides fill it. The host maps the images and the stack; the kernel then writes argc/argv/envp/auxv. */
 struct wt_exec {
 	wt_u64 file;             /* [k>h] handle of the program's file */
@@ -236,7 +239,7 @@ struct wt_host_ops {
 	/* replace all of as by the images of x */
 	wt_s64 (*exec_map)(void *host, wt_u64 as, struct wt_exec *x);
 	/* mmap, munmap, mprotect, mremap, brk, madvise, msync, mincore, mlock family: nr is the x86-64 number.
-	 * file: for a file mapping the handle of its contents, else 0 */
+	 * file: for a file mapping the handle of its contents, WT_FILE_RAM for the instance's memory, else 0 */
 	wt_s64 (*mem_call)(void *host, wt_u64 as, wt_u32 nr, const wt_u64 *arg, wt_u64 file);
 	/* lower tree */
 	wt_s64 (*fs_lookup)(void *host, wt_u64 dir, const char *name, wt_u32 len, struct wt_fs_attr *out);

@@ -73,16 +73,16 @@ static int put_pointers(unsigned long **at, int n, unsigned long *p)
 	return put_words((*at)++, (unsigned long *)&len, 1);
 }
 
-static size_t fill_auxv(unsigned long *aux, struct linux_binprm *bprm, const struct wt_exec *x,
-			unsigned long random, unsigned long platform)
+static size_t fill_auxv(unsigned long *aux, struct linux_binprm *bprm, const struct wt_exec *x, unsigned long random,
+			unsigned long platform)
 {
 	const struct cred *cred = current_cred();
 	size_t n = 0;
 
-#define AUX(id, value)                              \
-	do {                                        \
-		aux[n++] = (id);                    \
-		aux[n++] = (unsigned long)(value);  \
+#define AUX(id, value)                             \
+	do {                                       \
+		aux[n++] = (id);                   \
+		aux[n++] = (unsigned long)(value); \
 	} while (0)
 	AUX(AT_MINSIGSTKSZ, 2048);
 	AUX(AT_HWCAP, ELF_HWCAP);
@@ -182,9 +182,9 @@ static int load_binary(struct linux_binprm *bprm)
 
 	if (is_global_init(current) && !strcmp(bprm->filename, "/init"))
 		return load_init(bprm);
-	if (memcmp(eh->e_ident, ELFMAG, SELFMAG) || eh->e_ident[EI_CLASS] != ELFCLASS64 ||
-	    !elf_check_arch(eh) || (eh->e_type != ET_EXEC && eh->e_type != ET_DYN) ||
-	    eh->e_phentsize != sizeof(struct elf_phdr) || eh->e_phnum < 1 || eh->e_phnum > 64)
+	if (memcmp(eh->e_ident, ELFMAG, SELFMAG) || eh->e_ident[EI_CLASS] != ELFCLASS64 || !elf_check_arch(eh) ||
+	    (eh->e_type != ET_EXEC && eh->e_type != ET_DYN) || eh->e_phentsize != sizeof(struct elf_phdr) ||
+	    eh->e_phnum < 1 || eh->e_phnum > 64)
 		return -ENOEXEC;
 	interp = open_interpreter(bprm, eh);
 	if (IS_ERR(interp))

@@ -13,11 +13,27 @@ void wt_regs_from_fault(struct pt_regs *regs)
 	const struct wt_regs *r = &wt_entry->thread->fault;
 
 	*regs = (struct pt_regs){
-		.r15 = r->r15, .r14 = r->r14, .r13 = r->r13, .r12 = r->r12, .bp = r->rbp, .bx = r->rbx,
-		.r11 = r->r11, .r10 = r->r10, .r9 = r->r9, .r8 = r->r8,
-		.ax = r->rax, .cx = r->rcx, .dx = r->rdx, .si = r->rsi, .di = r->rdi,
+		.r15 = r->r15,
+		.r14 = r->r14,
+		.r13 = r->r13,
+		.r12 = r->r12,
+		.bp = r->rbp,
+		.bx = r->rbx,
+		.r11 = r->r11,
+		.r10 = r->r10,
+		.r9 = r->r9,
+		.r8 = r->r8,
+		.ax = r->rax,
+		.cx = r->rcx,
+		.dx = r->rdx,
+		.si = r->rsi,
+		.di = r->rdi,
 		.orig_ax = -1,
-		.ip = r->rip, .cs = 0x33, .flags = r->rflags, .sp = r->rsp, .ss = 0x2b,
+		.ip = r->rip,
+		.cs = 0x33,
+		.flags = r->rflags,
+		.sp = r->rsp,
+		.ss = 0x2b,
 	};
 }
 

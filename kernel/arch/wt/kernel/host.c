@@ -147,8 +147,8 @@ static struct notifier_block wt_panic_block = {
  */
 static s64 wt_kernel_boot(const struct wt_boot *boot)
 {
-	if (boot->version != WT_ABI_VERSION || boot->size != sizeof(*boot) ||
-	    boot->ops->version != WT_ABI_VERSION || boot->ops->size != sizeof(*boot->ops))
+	if (boot->version != WT_ABI_VERSION || boot->size != sizeof(*boot) || boot->ops->version != WT_ABI_VERSION ||
+	    boot->ops->size != sizeof(*boot->ops))
 		return -EINVAL;
 	wt_boot = *boot;
 	wt_entry = boot->entry;

@@ -51,7 +51,7 @@ struct spawn_job {
 
 static int open_fds(const struct wt_spawn *spec)
 {
-	static const char *const name[3] = { "stdin", "stdout", "stderr" };
+	static const char *const name[3] = {"stdin", "stdout", "stderr"};
 	int i, fd;
 
 	for (i = 0; i < 3; i++) {
@@ -131,7 +131,7 @@ static int run_spawn(void *arg)
 
 static s64 start_program(const struct wt_spawn *spec)
 {
-	struct spawn_job job = { .spec = spec };
+	struct spawn_job job = {.spec = spec};
 	struct spawned *s = kmalloc(sizeof(*s), GFP_KERNEL);
 	pid_t pid;
 
@@ -143,7 +143,7 @@ static s64 start_program(const struct wt_spawn *spec)
 		kfree(s);
 		return pid;
 	}
-	*s = (struct spawned){ .next = spawned, .pid = pid, .key = spec->key };
+	*s = (struct spawned){.next = spawned, .pid = pid, .key = spec->key};
 	spawned = s;
 	wait_for_completion(&job.done);
 	return pid;
@@ -153,8 +153,7 @@ static s64 system_call(const struct wt_ctl *ctl)
 {
 	if (ctl->nr >= NR_syscalls)
 		return -ENOSYS;
-	return sys_call_table[ctl->nr](ctl->arg[0], ctl->arg[1], ctl->arg[2], ctl->arg[3], ctl->arg[4],
-				       ctl->arg[5]);
+	return sys_call_table[ctl->nr](ctl->arg[0], ctl->arg[1], ctl->arg[2], ctl->arg[3], ctl->arg[4], ctl->arg[5]);
 }
 
 static void run_requests(void)

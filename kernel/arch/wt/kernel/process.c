@@ -260,7 +260,6 @@ void show_regs(struct pt_regs *regs)
 	pr_info("pid %d comm %s ip %lx sp %lx\n", current->pid, current->comm, regs->ip, regs->sp);
 }
 
-
 /**
  * wt_quantum - let time pass for a program that calls and calls at one instant
  *
@@ -281,16 +280,13 @@ void wt_quantum(void)
 	until = ktime_set(0, wt_boot.quantum_ns);
 	set_current_state(TASK_KILLABLE);
 	schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_REL);
+	t->calls_now = wt_now();
 }
 
 /* ptrace(2) is refused (see syscall.c), but generic code links against these. */
-void user_disable_single_step(struct task_struct *task)
-{
-}
+void user_disable_single_step(struct task_struct *task) {}
 
-void ptrace_disable(struct task_struct *task)
-{
-}
+void ptrace_disable(struct task_struct *task) {}
 
 long arch_ptrace(struct task_struct *task, long request, unsigned long addr, unsigned long data)
 {

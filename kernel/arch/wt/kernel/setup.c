@@ -23,8 +23,8 @@ void *wt_zero_page;
  * What every instance boots with. lpj: nothing to calibrate. jent_mod_init would spin for entropy on a clock that
  * stands. No devices that nobody asked for: a node has lo and its own interfaces.
  */
-static const char wt_cmdline[] __initconst =
-	"lpj=4000000 initcall_blacklist=jent_mod_init fb_tunnels=none dummy.numdummies=0 ifb.numifbs=0 bonding.max_bonds=0 ";
+static const char wt_cmdline[] __initconst = "lpj=4000000 initcall_blacklist=jent_mod_init fb_tunnels=none "
+					     "dummy.numdummies=0 ifb.numifbs=0 bonding.max_bonds=0 ";
 
 static char command_line[COMMAND_LINE_SIZE] __initdata;
 
@@ -42,7 +42,7 @@ static struct console wt_console = {
 
 void __init setup_arch(char **cmdline_p)
 {
-	unsigned long max_zone_pfn[MAX_NR_ZONES] = { 0 };
+	unsigned long max_zone_pfn[MAX_NR_ZONES] = {0};
 
 	strscpy(boot_command_line, wt_cmdline, COMMAND_LINE_SIZE);
 	if (wt_boot.cmdline)
@@ -71,21 +71,13 @@ void __init mem_init(void)
 }
 
 /* The image is the host's mapping: there is nothing to give back. */
-void free_initmem(void)
-{
-}
+void free_initmem(void) {}
 
-void __init arch_cpu_finalize_init(void)
-{
-}
+void __init arch_cpu_finalize_init(void) {}
 
-void __init trap_init(void)
-{
-}
+void __init trap_init(void) {}
 
-void __init init_IRQ(void)
-{
-}
+void __init init_IRQ(void) {}
 
 /*
  * Random numbers: splitmix64 over the node's seed (Steele et al., OOPSLA 2014). It only seeds the kernel's own ChaCha
@@ -149,7 +141,8 @@ static int show_cpuinfo(struct seq_file *m, void *v)
 		    "model name\t: Windtunnel virtual CPU\n"
 		    "cpu MHz\t\t: 1000.000\n"
 		    "physical id\t: 0\nsiblings\t: 1\ncore id\t\t: 0\ncpu cores\t: 1\n"
-		    "flags\t\t: fpu tsc cx8 cmov mmx fxsr sse sse2 syscall nx lm pni ssse3 cx16 sse4_1 sse4_2 popcnt lahf_lm\n\n");
+		    "flags\t\t: fpu tsc cx8 cmov mmx fxsr sse sse2 syscall nx lm pni ssse3 cx16 sse4_1 sse4_2 popcnt "
+		    "lahf_lm\n\n");
 	return 0;
 }
 
@@ -164,9 +157,7 @@ static void *c_next(struct seq_file *m, void *v, loff_t *pos)
 	return NULL;
 }
 
-static void c_stop(struct seq_file *m, void *v)
-{
-}
+static void c_stop(struct seq_file *m, void *v) {}
 
 const struct seq_operations cpuinfo_op = {
 	.start = c_start,

@@ -18,8 +18,8 @@
 #include <uapi/asm/ucontext.h>
 
 #define WT_RESTART_MAGIC 0x5754524553544152UL /* in reserved1[0]; reserved1[1] holds the call's number */
-#define FIX_FLAGS 0x00050dd5UL                /* flags a program may set: AC OF DF TF SF ZF AF PF CF RF */
-#define RED_ZONE 128
+#define FIX_FLAGS	 0x00050dd5UL	      /* flags a program may set: AC OF DF TF SF ZF AF PF CF RF */
+#define RED_ZONE	 128
 
 struct sigframe {
 	char __user *pretcode;
@@ -60,12 +60,29 @@ static int put_context(struct sigframe __user *frame, struct pt_regs *regs, unsi
 {
 	struct thread_struct *t = &current->thread;
 	struct sigcontext sc = {
-		.r8 = regs->r8, .r9 = regs->r9, .r10 = regs->r10, .r11 = regs->r11,
-		.r12 = regs->r12, .r13 = regs->r13, .r14 = regs->r14, .r15 = regs->r15,
-		.di = regs->di, .si = regs->si, .bp = regs->bp, .bx = regs->bx,
-		.dx = regs->dx, .ax = regs->ax, .cx = regs->cx, .sp = regs->sp,
-		.ip = regs->ip, .flags = regs->flags, .cs = regs->cs, .ss = regs->ss,
-		.err = t->error_code, .trapno = t->trapno, .cr2 = t->cr2,
+		.r8 = regs->r8,
+		.r9 = regs->r9,
+		.r10 = regs->r10,
+		.r11 = regs->r11,
+		.r12 = regs->r12,
+		.r13 = regs->r13,
+		.r14 = regs->r14,
+		.r15 = regs->r15,
+		.di = regs->di,
+		.si = regs->si,
+		.bp = regs->bp,
+		.bx = regs->bx,
+		.dx = regs->dx,
+		.ax = regs->ax,
+		.cx = regs->cx,
+		.sp = regs->sp,
+		.ip = regs->ip,
+		.flags = regs->flags,
+		.cs = regs->cs,
+		.ss = regs->ss,
+		.err = t->error_code,
+		.trapno = t->trapno,
+		.cr2 = t->cr2,
 		.oldmask = sigmask_to_save()->sig[0],
 		.fpstate = fp,
 	};

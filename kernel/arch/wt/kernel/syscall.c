@@ -6,14 +6,18 @@
 #include <linux/fdtable.h>
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/if_packet.h>
 #include <linux/mman.h>
 #include <linux/prctl.h>
 #include <linux/sched/task.h>
 #include <linux/syscalls.h>
+#include <net/sock.h>
 #include <asm/host.h>
 #include <asm/syscall.h>
 #include <uapi/asm/prctl.h>
 #include <uapi/linux/memfd.h>
+
+#include "../../../net/packet/internal.h"
 
 void wt_quantum(void);
 
@@ -24,13 +28,13 @@ static long wt_memory(unsigned int nr, const u64 *arg, u64 file)
 	return wt_call(mem_call, current->mm->context.as, nr, (u64)arg, file);
 }
 
-#define WT_MEM_CALL(name, nr)                                                                              \
-	static long wt_##name(unsigned long a, unsigned long b, unsigned long c, unsigned long d,          \
-			      unsigned long e, unsigned long f)                                            \
-	{                                                                                                  \
-		u64 arg[6] = { a, b, c, d, e, f };                                                         \
-                                                                                                           \
-		return wt_memory(nr, arg, 0);                                                              \
+#define WT_MEM_CALL(name, nr)                                                                                      \
+	static long wt_##name(unsigned long a, unsigned long b, unsigned long c, unsigned long d, unsigned long e, \
+			      unsigned long f)                                                                     \
+	{                                                                                                          \
+		u64 arg[6] = {a, b, c, d, e, f};                                                                   \
+                                                                                                                   \
+		return wt_memory(nr, arg, 0);                                                                      \
 	}
 
 WT_MEM_CALL(munmap, __NR_munmap)
@@ -46,11 +50,61 @@ WT_MEM_CALL(munlock, __NR_munlock)
 WT_MEM_CALL(mlockall, __NR_mlockall)
 WT_MEM_CALL(munlockall, __NR_munlockall)
 
-/* mmap(2): files are those of wtfs; the host maps their contents. */
-static long wt_mmap(unsigned long addr, unsigned long len, unsigned long prot, unsigned long flags,
-		    unsigned long fd, unsigned long off)
+static u64 wt_ring_bytes(const struct packet_ring_buffer *ring)
 {
-	u64 arg[6] = { addr, len, prot, flags, fd, off };
+	return ring->pg_vec ? (u64)ring->pg_vec_len * ring->pg_vec_pages * PAGE_SIZE : 0;
+}
+
+/* Maps the blocks of one packet ring from *at on. */
+static long wt_map_ring(const struct packet_ring_buffer *ring, const u64 *arg, u64 *at)
+{
+	u64 size = (u64)ring->pg_vec_pages * PAGE_SIZE;
+	unsigned int i;
+
+	for (i = 0; ring->pg_vec && i < ring->pg_vec_len; i++, *at += size) {
+		u64 block[6] = {*at, size, arg[2], MAP_SHARED | MAP_FIXED, ~0UL, __pa(ring->pg_vec[i].buffer)};
+		long ret = wt_memory(__NR_mmap, block, WT_FILE_RAM);
+
+		if (ret < 0)
+			return ret;
+	}
+	return 0;
+}
+
+/* What packet_mmap() (net/packet/af_packet.c) does with page tables: the rings of an AF_PACKET socket in its program. */
+static long wt_mmap_packet(struct file *file, const u64 *arg)
+{
+	struct socket *sock = sock_from_file(file);
+	struct packet_sock *po;
+	u64 place[6] = {arg[0], arg[1], 0, MAP_PRIVATE | MAP_ANONYMOUS | (arg[3] & MAP_FIXED), ~0UL, 0};
+	long ret = -EINVAL, err;
+	u64 at;
+
+	if (!sock || !sock->sk || sock->sk->sk_family != PF_PACKET)
+		return -ENODEV;
+	po = pkt_sk(sock->sk);
+	mutex_lock(&po->pg_vec_lock);
+	if (arg[5] || !arg[1] || arg[1] != wt_ring_bytes(&po->rx_ring) + wt_ring_bytes(&po->tx_ring))
+		goto out;
+	ret = wt_memory(__NR_mmap, place, 0);
+	if (ret < 0)
+		goto out;
+	at = ret;
+	err = wt_map_ring(&po->rx_ring, arg, &at) ?: wt_map_ring(&po->tx_ring, arg, &at);
+	if (err)
+		ret = err;
+	else
+		atomic_long_inc(&po->mapped);
+out:
+	mutex_unlock(&po->pg_vec_lock);
+	return ret;
+}
+
+/* mmap(2): files are those of wtfs; the host maps their contents. */
+static long wt_mmap(unsigned long addr, unsigned long len, unsigned long prot, unsigned long flags, unsigned long fd,
+		    unsigned long off)
+{
+	u64 arg[6] = {addr, len, prot, flags, fd, off};
 	unsigned long type = flags & MAP_TYPE;
 	struct file *file;
 	long ret;
@@ -75,16 +129,17 @@ static long wt_mmap(unsigned long addr, unsigned long len, unsigned long prot, u
 		arg[3] |= MAP_ANONYMOUS;
 		ret = wt_memory(__NR_mmap, arg, 0);
 	} else {
-		wt_report_unsupported(__NR_mmap, file_inode(file)->i_mode);
-		ret = -ENODEV;
+		ret = wt_mmap_packet(file, arg);
+		if (ret == -ENODEV)
+			wt_report_unsupported(__NR_mmap, file_inode(file)->i_mode);
 	}
 out:
 	fput(file);
 	return ret;
 }
 
-static long wt_memfd_create(unsigned long uname, unsigned long flags, unsigned long c, unsigned long d,
-			    unsigned long e, unsigned long f)
+static long wt_memfd_create(unsigned long uname, unsigned long flags, unsigned long c, unsigned long d, unsigned long e,
+			    unsigned long f)
 {
 	char name[64] = "memfd:";
 	struct file *file;
@@ -110,8 +165,8 @@ static long wt_memfd_create(unsigned long uname, unsigned long flags, unsigned l
 	return fd;
 }
 
-static long wt_arch_prctl(unsigned long option, unsigned long addr, unsigned long c, unsigned long d,
-			  unsigned long e, unsigned long f)
+static long wt_arch_prctl(unsigned long option, unsigned long addr, unsigned long c, unsigned long d, unsigned long e,
+			  unsigned long f)
 {
 	unsigned long base;
 
@@ -139,7 +194,7 @@ static long wt_arch_prctl(unsigned long option, unsigned long addr, unsigned lon
 static long wt_fork(unsigned long a, unsigned long b, unsigned long c, unsigned long d, unsigned long e,
 		    unsigned long f)
 {
-	struct kernel_clone_args args = { .exit_signal = SIGCHLD };
+	struct kernel_clone_args args = {.exit_signal = SIGCHLD};
 
 	return kernel_clone(&args);
 }
@@ -186,39 +241,39 @@ long strnlen_user(const char __user *src, long count)
 }
 
 #undef __SYSCALL
-#define __SYSCALL(nr, sym) [nr] = (sys_call_ptr_t)(void *)(sym),
+#define __SYSCALL(nr, sym)	    [nr] = (sys_call_ptr_t)(void *)(sym),
 #define __SYSCALL_NORETURN(nr, sym) __SYSCALL(nr, sym)
-#define sys_mmap wt_mmap
-#define sys_munmap wt_munmap
-#define sys_mprotect wt_mprotect
-#define sys_mremap wt_mremap
-#define sys_brk wt_brk
-#define sys_madvise wt_madvise
-#define sys_msync wt_msync
-#define sys_mincore wt_mincore
-#define sys_mlock wt_mlock
-#define sys_mlock2 wt_mlock2
-#define sys_munlock wt_munlock
-#define sys_mlockall wt_mlockall
-#define sys_munlockall wt_munlockall
-#define sys_memfd_create wt_memfd_create
-#define sys_arch_prctl wt_arch_prctl
-#define sys_fork wt_fork
-#define sys_ptrace wt_refused
-#define sys_io_uring_setup wt_refused
-#define sys_io_uring_enter wt_refused
-#define sys_io_uring_register wt_refused
-#define sys_userfaultfd wt_refused
-#define sys_process_vm_readv wt_refused
-#define sys_process_vm_writev wt_refused
-#define sys_perf_event_open wt_refused
-#define sys_modify_ldt wt_refused
-#define sys_shmat wt_refused
-#define sys_iopl wt_refused
-#define sys_ioperm wt_refused
-#define sys_remap_file_pages wt_refused
-#define sys_rseq wt_absent
-#define sys_reboot wt_not_permitted
+#define sys_mmap		    wt_mmap
+#define sys_munmap		    wt_munmap
+#define sys_mprotect		    wt_mprotect
+#define sys_mremap		    wt_mremap
+#define sys_brk			    wt_brk
+#define sys_madvise		    wt_madvise
+#define sys_msync		    wt_msync
+#define sys_mincore		    wt_mincore
+#define sys_mlock		    wt_mlock
+#define sys_mlock2		    wt_mlock2
+#define sys_munlock		    wt_munlock
+#define sys_mlockall		    wt_mlockall
+#define sys_munlockall		    wt_munlockall
+#define sys_memfd_create	    wt_memfd_create
+#define sys_arch_prctl		    wt_arch_prctl
+#define sys_fork		    wt_fork
+#define sys_ptrace		    wt_refused
+#define sys_io_uring_setup	    wt_refused
+#define sys_io_uring_enter	    wt_refused
+#define sys_io_uring_register	    wt_refused
+#define sys_userfaultfd		    wt_refused
+#define sys_process_vm_readv	    wt_refused
+#define sys_process_vm_writev	    wt_refused
+#define sys_perf_event_open	    wt_refused
+#define sys_modify_ldt		    wt_refused
+#define sys_shmat		    wt_refused
+#define sys_iopl		    wt_refused
+#define sys_ioperm		    wt_refused
+#define sys_remap_file_pages	    wt_refused
+#define sys_rseq		    wt_absent
+#define sys_reboot		    wt_not_permitted
 sys_call_ptr_t sys_call_table[NR_syscalls] = {
 	[0 ... NR_syscalls - 1] = (sys_call_ptr_t)(void *)sys_ni_syscall,
 #include <asm/syscall_table_64.h>

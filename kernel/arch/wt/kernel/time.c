@@ -103,18 +103,10 @@ void read_persistent_clock64(struct timespec64 *ts)
 }
 
 /* The kernel computes in no time: a delay loop has nothing to wait for. */
-void __delay(unsigned long loops)
-{
-}
+void __delay(unsigned long loops) {}
 
-void __udelay(unsigned long usecs)
-{
-}
+void __udelay(unsigned long usecs) {}
 
-void __ndelay(unsigned long nsecs)
-{
-}
+void __ndelay(unsigned long nsecs) {}
 
-void __const_udelay(unsigned long xloops)
-{
-}
+void __const_udelay(unsigned long xloops) {}
