@@ -1,21 +1,25 @@
 //! The command as a user meets it: help, error texts, exit codes. Runs of scenarios are tested end to end elsewhere.
 
-use snapbox::cmd::Command;
-use snapbox::{file, str};
+mod snapshot;
+
+use snapshot::Assert;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_windtunnel");
 
 /// The program in an environment without the user's caches.
 fn windtunnel(home: &Path) -> Command {
     let kernel_dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
-    Command::new(PROGRAM)
+    let mut command = Command::new(PROGRAM);
+    command
         .env_remove("XDG_CACHE_HOME")
         .env("HOME", home)
         .env("WINDTUNNEL_CACHE", home.join("cache"))
         .env("WINDTUNNEL_KERNEL_DIR", kernel_dir)
         .env("COLUMNS", "100")
-        .current_dir(home)
+        .current_dir(home);
+    command
 }
 
 fn folder() -> tempfile::TempDir {
@@ -58,20 +62,20 @@ fn help_of_every_verb() {
             .arg("--help")
             .assert()
             .success()
-            .stdout_eq(expected);
+            .stdout_eq_file(expected);
     };
-    help(&[], file!["help/windtunnel.txt"]);
-    help(&["run"], file!["help/run.txt"]);
-    help(&["validate"], file!["help/validate.txt"]);
-    help(&["kernel"], file!["help/kernel.txt"]);
-    help(&["kernel", "build"], file!["help/kernel-build.txt"]);
-    help(&["kernel", "list"], file!["help/kernel-list.txt"]);
-    help(&["syscalls"], file!["help/syscalls.txt"]);
-    help(&["doctor"], file!["help/doctor.txt"]);
-    help(&["schema"], file!["help/schema.txt"]);
-    help(&["gdb"], file!["help/gdb.txt"]);
-    help(&["completions"], file!["help/completions.txt"]);
-    help(&["man"], file!["help/man.txt"]);
+    help(&[], "help/windtunnel.txt");
+    help(&["run"], "help/run.txt");
+    help(&["validate"], "help/validate.txt");
+    help(&["kernel"], "help/kernel.txt");
+    help(&["kernel", "build"], "help/kernel-build.txt");
+    help(&["kernel", "list"], "help/kernel-list.txt");
+    help(&["syscalls"], "help/syscalls.txt");
+    help(&["doctor"], "help/doctor.txt");
+    help(&["schema"], "help/schema.txt");
+    help(&["gdb"], "help/gdb.txt");
+    help(&["completions"], "help/completions.txt");
+    help(&["man"], "help/man.txt");
 }
 
 #[test]
@@ -82,11 +86,12 @@ fn missing_file() {
         .assert()
         .code(2)
         .stdout_eq("")
-        .stderr_eq(str![[r#"
+        .stderr_eq(
+            r#"
 error: cannot read none.yaml
   because: No such file or directory (os error 2)
-
-"#]]);
+"#,
+        );
 }
 
 #[test]
@@ -97,10 +102,11 @@ fn validate_says_what_is_in_a_scenario_or_wrong_with_it() {
         .args(["validate", "net.yaml"])
         .assert()
         .success()
-        .stdout_eq(str![[r#"
+        .stdout_eq(
+            r#"
 net.yaml: valid; 2 nodes, 1 links, 0 processes, 0 events
-
-"#]]);
+"#,
+        );
     std::fs::write(home.path().join("bad.yaml"), NET.replace("delay: 5ms", "delay: 5")).unwrap();
     let bad = windtunnel(home.path())
         .args(["validate", "bad.yaml"])
@@ -134,21 +140,23 @@ fn kernel_not_built() {
         .assert()
         .code(2)
         .stdout_eq("")
-        .stderr_eq(str![[r#"
+        .stderr_eq(
+            r#"
 error: kernel 6.12 is not built
   because: no current build in [..]/cache/kernels/6.12
 hint: windtunnel kernel build --series 6.12
-
-"#]]);
+"#,
+        );
     assert!(!home.path().join("out").exists());
     windtunnel(home.path())
         .args(["kernel", "list"])
         .assert()
         .success()
-        .stdout_eq(str![[r#"
+        .stdout_eq(
+            r#"
 6.12    6.12.[..]  missing  windtunnel kernel build --series 6.12
-
-"#]]);
+"#,
+        );
 }
 
 #[test]
@@ -159,10 +167,11 @@ fn kernel_list_shows_the_current_build() {
         .args(["kernel", "list"])
         .assert()
         .success()
-        .stdout_eq(str![[r#"
+        .stdout_eq(
+            r#"
 6.12    6.12.[..]  built    [..]/cache/kernels/6.12/0123abcd/liblinux-6.12.so
-
-"#]]);
+"#,
+        );
     let listed = windtunnel(home.path())
         .args(["kernel", "list", "--json"])
         .assert()
@@ -185,20 +194,22 @@ fn output_folder_in_use_is_left_alone() {
         .args(["run", "net.yaml", "--out", "out"])
         .assert()
         .code(2)
-        .stderr_eq(str![[r#"
+        .stderr_eq(
+            r#"
 error: output folder out is not empty
 hint: name a new folder, or pass --force to replace the results of an earlier run
-
-"#]]);
+"#,
+        );
     windtunnel(home.path())
         .args(["run", "net.yaml", "--out", "out", "--force"])
         .assert()
         .code(2)
-        .stderr_eq(str![[r#"
+        .stderr_eq(
+            r#"
 error: output folder out holds files that are not results of an earlier run (no manifest.json by windtunnel)
 hint: --force replaces only what windtunnel wrote; name a new folder
-
-"#]]);
+"#,
+        );
     assert_eq!(std::fs::read_to_string(home.path().join("out/mine")).unwrap(), "1");
 }
 
@@ -224,11 +235,12 @@ fn kernel_dir_must_be_one() {
         .args(["kernel", "build"])
         .assert()
         .code(2)
-        .stderr_eq(str![[r#"
+        .stderr_eq(
+            r#"
 error: $WINDTUNNEL_KERNEL_DIR is /, which has no versions.toml
 hint: it must name the folder kernel/ of a checkout
-
-"#]]);
+"#,
+        );
 }
 
 #[test]
@@ -291,7 +303,7 @@ fn gdb_conditions_on_the_node_become_calls() {
         r#"break main if $node != "h_2" && 1"#,
         "info breakpoints",
     ];
-    let mut gdb = std::process::Command::new("gdb");
+    let mut gdb = Command::new("gdb");
     gdb.args(["-nx", "-q", "-batch", "-x"]).arg(script);
     conditions.iter().for_each(|command| {
         gdb.args(["-ex", command]);
