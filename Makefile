@@ -9,7 +9,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider
 # One folder for all build products, whatever the user's settings: the paths above depend on it.
 CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 SHELL_SCRIPTS := .ci/run scripts/python-tools scripts/setup-system
-PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py) $(wildcard scripts/*.py) $(wildcard tests/e2e/*.py)
+PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py examples/*.py scripts/*.py tests/e2e/*.py)
 KERNEL_C := $(shell git ls-files 'kernel/arch/*.c')
 
 .PHONY: help demo build kernel test test-full bench lint format setup-%

@@ -71,7 +71,15 @@ def chain(n: int, seconds: int = 50) -> str:
     between += " ... ----" if n > 3 else ""
     args = str(n) if seconds == 50 else f"{n} --seconds {seconds}"
     text = HEAD.format(
-        n=n, last=last, net=last - 1, middle=middle, between=between, gap=" " * len(between), seconds=seconds, stop=seconds + 10, args=args
+        n=n,
+        last=last,
+        net=last - 1,
+        middle=middle,
+        between=between,
+        gap=" " * len(between),
+        seconds=seconds,
+        stop=seconds + 10,
+        args=args,
     )
     text += "\n".join(node(index, last, seconds) for index in range(n))
     text += "\nlinks:\n"
