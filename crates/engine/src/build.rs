@@ -43,7 +43,7 @@ const FIRST_KERNEL: u32 = 1;
 pub fn books(scenario: &Scenario, options: &Options) -> Books {
     let names = scenario.nodes.iter().map(|node| node.name.clone()).collect();
     let record = ScenarioRecord {
-        path: String::new(),
+        path: options.scenario_path.display().to_string(),
         name: scenario.name.clone(),
         sha256: scenario.sha256.clone(),
     };
@@ -283,7 +283,7 @@ impl Builder<'_> {
             series: spec.kernel.clone(),
             release: node.instance().release(),
             sha256: hex(self.image.sha256()),
-            build_hash: None,
+            build_hash: self.options.kernel_build_hash.clone(),
         };
         self.books.manifest.kernels.push(record);
     }

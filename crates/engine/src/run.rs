@@ -32,8 +32,12 @@ use crate::window::{Step, Windows};
 pub struct Options {
     /// Where results go.
     pub out: OutDir,
+    /// The scenario's file as the user named it, for the manifest; it is not read.
+    pub scenario_path: PathBuf,
     /// The kernel of all nodes.
     pub kernel_image: PathBuf,
+    /// Hash that names the kernel in the cache, for the manifest; none: it is not from the cache.
+    pub kernel_build_hash: Option<String>,
     /// Seed of all random numbers.
     pub seed: u64,
     /// Ends the run at the next window once it is set.

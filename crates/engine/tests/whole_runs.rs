@@ -79,7 +79,9 @@ fn run(text: &str, seed: u64) -> Ran {
     let scenario = Scenario::parse(text, Path::new("test.yaml")).unwrap_or_else(|error| panic!("{error}"));
     let options = Options {
         out: OutDir::create(&dir.path().join("out"), ExistingFiles::Refuse).unwrap(),
+        scenario_path: PathBuf::from("test.yaml"),
         kernel_image: kernel(dir.path()),
+        kernel_build_hash: Some("0123abcd".into()),
         seed,
         stop_flag: Arc::new(AtomicBool::new(false)),
         progress: Arc::new(Progress::default()),
@@ -156,6 +158,8 @@ fn frames_cross_a_chain_on_time_and_equal_runs_are_equal() {
     assert_eq!(manifest.digest, summary.digest);
     assert_eq!((manifest.ended, manifest.error), (Some(Ended::AllDone), None));
     assert_eq!(manifest.kernels[0].release, "0.0.0-made-up");
+    assert_eq!(manifest.kernels[0].build_hash.as_deref(), Some("0123abcd"));
+    assert_eq!(manifest.scenario.path, "test.yaml");
 }
 
 #[test]

@@ -45,6 +45,9 @@ pub struct Args {
     /// Replace the results of an earlier run in DIR; files that are not results are kept
     #[arg(long)]
     force: bool,
+    /// Compute no digest: what it costs is measured this way
+    #[arg(long, hide = true)]
+    no_digest: bool,
     /// Tell a debugger about images and nodes; see `windtunnel gdb`
     #[arg(long, hide = true)]
     debugger: bool,
@@ -72,7 +75,9 @@ pub fn run(args: &Args) -> Outcome {
     let progress = Arc::new(Progress::default());
     let options = Options {
         out: out.clone(),
+        scenario_path: args.file.clone(),
         kernel_image: kernel.path,
+        kernel_build_hash: Some(kernel.hash),
         seed: scenario.run.seed,
         stop_flag: Arc::clone(&stop_flag),
         progress: Arc::clone(&progress),
@@ -80,7 +85,7 @@ pub fn run(args: &Args) -> Outcome {
             image: debug::image_loaded,
             node: debug::set_node,
         }),
-        digest: true,
+        digest: !args.no_digest,
         pcap: true,
     };
     catch_signals(&stop_flag, args.debugger)?;
