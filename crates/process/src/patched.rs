@@ -93,10 +93,36 @@ impl ImageError {
 #[derive(Debug, Default)]
 pub(crate) struct ImageCache {
     by_hash: Mutex<HashMap<[u8; 32], Arc<PatchedImage>>>,
+    /// By number in the host tree, which is a snapshot: a node does not read and hash what another one has.
+    by_host_file: Mutex<HashMap<u32, Arc<PatchedImage>>>,
     records: Mutex<BTreeSet<ImageRecord>>,
 }
 
 impl ImageCache {
+    /// The image of host file number `index`; `bytes` reads it.
+    pub(crate) fn get_host_file(
+        &self,
+        index: u32,
+        path: &str,
+        bytes: impl FnOnce() -> Result<Vec<u8>, ImageError>,
+    ) -> Result<Arc<PatchedImage>, ImageError> {
+        let known = self
+            .by_host_file
+            .lock()
+            .expect("no panic while a map is in use")
+            .get(&index)
+            .cloned();
+        if let Some(image) = known {
+            return Ok(image);
+        }
+        let image = self.get(path, &bytes()?)?;
+        self.by_host_file
+            .lock()
+            .expect("no panic while a map is in use")
+            .insert(index, image.clone());
+        Ok(image)
+    }
+
     /// The image of a file's bytes; `path` is recorded.
     pub(crate) fn get(&self, path: &str, file: &[u8]) -> Result<Arc<PatchedImage>, ImageError> {
         let hash: [u8; 32] = Sha256::digest(file).into();

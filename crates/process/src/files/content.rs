@@ -212,6 +212,14 @@ impl Content {
         }
     }
 
+    /// Number of the host file in the tree that all nodes share.
+    fn host_index(&self) -> Option<u32> {
+        match &*self.state.lock().expect("no panic while a file is in use") {
+            State::Host { index, .. } => Some(*index),
+            State::Open(_) => None,
+        }
+    }
+
     /// The patched copy of this program or library.
     pub(crate) fn image(
         self: &Arc<Self>,
@@ -219,8 +227,11 @@ impl Content {
         cache: &ImageCache,
     ) -> Result<Arc<PatchedImage>, ImageError> {
         let make = || {
-            let bytes = self.bytes(budget).map_err(ImageError::Io)?;
-            cache.get(&self.name, &bytes)
+            let bytes = || self.bytes(budget).map_err(ImageError::Io);
+            match self.host_index() {
+                Some(index) => cache.get_host_file(index, &self.name, bytes),
+                None => cache.get(&self.name, &bytes()?),
+            }
         };
         // What can still be written is looked at afresh each time.
         if self.writable {

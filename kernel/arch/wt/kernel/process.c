@@ -20,6 +20,7 @@
 #include <asm/host.h>
 #include <asm/switch_to.h>
 #include <asm/mmu_context.h>
+#include <asm/unistd.h>
 
 struct task_struct *wt_current = &init_task;
 unsigned long wt_kstack_top;
@@ -229,8 +230,11 @@ int wt_mm_init(struct mm_struct *mm)
 		return 0;
 	as = wt_call(as_fork, mm->context.as);
 	mm->context.as = 0;
-	if (as < 0)
+	if (as < 0) {
+		if (as == -ENOSYS)
+			wt_report_unsupported(__NR_fork, 0);
 		return as;
+	}
 	mm->context.as = as;
 	return 0;
 }
