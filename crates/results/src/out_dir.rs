@@ -5,6 +5,7 @@ use crate::kernel_log::KernelLog;
 use crate::manifest::{GENERATOR, Manifest};
 use crate::pcap::PcapWriter;
 use crate::summary::Summary;
+use nix::fcntl::posix_fallocate;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -17,6 +18,8 @@ const FILES: &str = "files.list";
 const PCAP: &str = "pcap";
 /// Names in the folder that no node can have.
 const RESERVED: [&str; 4] = [MANIFEST, SUMMARY, FILES, PCAP];
+/// Enough for summary and manifest of some hundred programs.
+const RESERVE_BYTES: i64 = 256 << 10;
 
 /// What to do with a folder that holds something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub struct OutDir {
     path: PathBuf,
     /// `files.list`, which names a file before it is made: whatever happens, we know what is ours.
     journal: Arc<Mutex<File>>,
+    /// Disk space for the summary and the manifest of a run that fills the disk; none once it was needed.
+    reserve: Arc<Mutex<Option<File>>>,
 }
 
 /// Open files for the output of one program, and where they are.
@@ -66,6 +71,7 @@ impl OutDir {
         let dir = Self {
             path: path.into(),
             journal: Arc::new(Mutex::new(journal)),
+            reserve: Arc::new(Mutex::new(Some(reserve(path)?))),
         };
         // Until the engine knows more: enough to recognise the folder.
         dir.write_atomically(
@@ -144,8 +150,20 @@ impl OutDir {
             .map_err(|e| ResultsError::from_io("write", &self.path.join(FILES), e))
     }
 
-    /// A reader sees the old contents or the new, never a part; nor does a full disk take the old ones away.
+    /// Replaces a file; where the disk is full, in the space kept for that.
     fn write_atomically(&self, name: &str, text: &str) -> Result<()> {
+        let result = self.try_write_atomically(name, text);
+        if !matches!(result, Err(ResultsError::DiskFull { .. })) {
+            return result;
+        }
+        // Closing the file, which has no name any more, frees its blocks.
+        let mut reserve = self.reserve.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        drop(reserve.take());
+        self.try_write_atomically(name, text)
+    }
+
+    /// A reader sees the old contents or the new, never a part; nor does a full disk take the old ones away.
+    fn try_write_atomically(&self, name: &str, text: &str) -> Result<()> {
         let path = self.path.join(name);
         let temporary = self.path.join(format!("{name}.tmp"));
         let written = (|| {
@@ -168,6 +186,16 @@ fn new_file(path: &Path) -> Result<File> {
         .create_new(true)
         .open(path)
         .map_err(|e| ResultsError::from_io("create", path, e))
+}
+
+/// A file without a name that holds [`RESERVE_BYTES`] of the disk.
+fn reserve(folder: &Path) -> Result<File> {
+    let path = folder.join("reserve.tmp");
+    let file = new_file(&path)?;
+    let allocated = posix_fallocate(&file, 0, RESERVE_BYTES);
+    fs::remove_file(&path).map_err(|e| ResultsError::from_io("remove", &path, e))?;
+    allocated.map_err(|e| ResultsError::from_io("write", &path, e.into()))?;
+    Ok(file)
 }
 
 fn is_empty(path: &Path) -> Result<bool> {
