@@ -53,14 +53,15 @@ impl Check {
 
 /// Refuses to start a run that this host cannot carry, with everything that is missing.
 pub fn require() -> Result<(), Failure> {
-    let missing = checks(&windtunnel_process::trap::capabilities());
-    let missing: Vec<Check> = missing
-        .into_iter()
-        .filter(|check| check.state == State::Missing)
-        .collect();
-    let Some(first) = missing.first() else { return Ok(()) };
-    let failure = Failure::user("this host cannot run scenarios").hint(first.hint.clone().unwrap_or_default());
-    Err(missing.iter().fold(failure, |failure, check| {
+    refusal(&windtunnel_process::trap::capabilities()).map_or(Ok(()), Err)
+}
+
+fn refusal(found: &Capabilities) -> Option<Failure> {
+    let missing = checks(found).into_iter();
+    let missing: Vec<Check> = missing.filter(|check| check.state == State::Missing).collect();
+    let hint = missing.first()?.hint.clone().unwrap_or_default();
+    let failure = Failure::user("this host cannot run scenarios").hint(hint);
+    Some(missing.iter().fold(failure, |failure, check| {
         failure.because(format!("{}: {}", check.name, check.detail))
     }))
 }
@@ -231,6 +232,20 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn a_host_without_fsgsbase_is_refused_in_words() {
+        assert!(refusal(&good()).is_none());
+        let host = Capabilities {
+            fsgsbase: false,
+            ..good()
+        };
+        let text = refusal(&host).map(|failure| failure.to_string());
+        let expected = "error: this host cannot run scenarios\n  \
+            because: FSGSBASE: the processor or the kernel does not offer it\n\
+            hint: it needs Linux 5.9 and a processor since Ivy Bridge or Zen; boot without `nofsgsbase`";
+        assert_eq!(text.as_deref(), Some(expected));
     }
 
     #[test]

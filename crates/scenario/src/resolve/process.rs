@@ -40,7 +40,9 @@ pub(super) fn command(words: &Words) -> Result<Vec<String>, Problem> {
                     words.at,
                     format!("`{word}` means nothing here: no shell runs this command"),
                 )
-                .hint("write the command as a list to pass the word on as it is"));
+                .hint(
+                    "for a shell, write [sh, -c, \"...\"]; to pass the word on as it is, write the command as a list",
+                ));
             }
             split
         }
