@@ -79,9 +79,9 @@ pub const HOST_CALLS: &[HostCall] = &[
         56,
         "clone",
         Partial,
-        "threads and vfork; a process with a copy of the memory (fork): ENOSYS",
+        "threads and vfork; a process with a copy of the memory (fork): ENOMEM",
     ),
-    row(57, "fork", Refused, "ENOSYS; posix_spawn, vfork and exec work"),
+    row(57, "fork", Refused, "ENOMEM; posix_spawn, vfork and exec work"),
     row(
         59,
         "execve",
