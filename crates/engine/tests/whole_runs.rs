@@ -74,6 +74,10 @@ impl Ran {
 }
 
 fn run(text: &str, seed: u64) -> Ran {
+    run_with(text, seed, true)
+}
+
+fn run_with(text: &str, seed: u64, digest: bool) -> Ran {
     let _alone = ONE_RUN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let dir = tempfile::tempdir().unwrap();
     let scenario = Scenario::parse(text, Path::new("test.yaml")).unwrap_or_else(|error| panic!("{error}"));
@@ -86,7 +90,7 @@ fn run(text: &str, seed: u64) -> Ran {
         stop_flag: Arc::new(AtomicBool::new(false)),
         progress: Arc::new(Progress::default()),
         debug: None,
-        digest: true,
+        digest,
         pcap: true,
     };
     // The thread of a simulation is its own.
@@ -160,6 +164,19 @@ fn frames_cross_a_chain_on_time_and_equal_runs_are_equal() {
     assert_eq!(manifest.kernels[0].release, "0.0.0-made-up");
     assert_eq!(manifest.kernels[0].build_hash.as_deref(), Some("0123abcd"));
     assert_eq!(manifest.scenario.path, "test.yaml");
+}
+
+#[test]
+fn without_a_digest_the_rest_is_the_same() {
+    let text = chain(2, "send 50 100000", ", loss: 10%", "");
+    let (with, without) = (run(&text, 1), run_with(&text, 1, false));
+    assert_eq!(
+        (without.manifest().digest, &without.outcome().summary.digest),
+        (None, &None)
+    );
+    assert!(with.manifest().digest.is_some());
+    assert_eq!(without.outcome().summary.links, with.outcome().summary.links);
+    assert_eq!(without.file("pcap/n1-eth0.pcap"), with.file("pcap/n1-eth0.pcap"));
 }
 
 #[test]
