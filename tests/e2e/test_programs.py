@@ -100,6 +100,22 @@ def test_a_fault_ends_that_program_only(run: Callable[..., Simulation], tmp_path
     assert "2 received" in result.stdout("h1", 1)
 
 
+def test_memory_is_the_nodes_own(run: Callable[..., Simulation]) -> None:
+    """A node that runs out of it kills the program that took it, as Linux does, and works on; so do the others."""
+    processes: list[Mapping] = [
+        {"exec": "dd if=/dev/zero of=/mnt/file bs=1M count=200", "expect": {"signal": "KILL"}},
+        {"exec": "ping -c 1 10.0.0.2", "start": "1s"},
+    ]
+    scenario = pair(processes, [], LINK, stop="4s")
+    # A ramfs has no limit, and its pages cannot be reclaimed: that leaves the program next to nothing.
+    scenario["nodes"]["h1"] |= {"memory": "64MiB", "setup": ["mount -t ramfs none /mnt"]}
+    result = run(scenario)
+    assert result.process("h1")["signal"] == 9
+    assert "1 received" in result.stdout("h1", 1)
+    log = (result.out / "h1/kernel.log").read_text(encoding="utf-8")
+    assert re.search(r"Out of memory: Killed process \d+ \(dd\)", log)
+
+
 def test_the_table_of_host_side_calls_is_printed(attempt: Callable[..., Program]) -> None:
     result = attempt("syscalls")
     assert result.code == 0
