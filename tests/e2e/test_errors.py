@@ -144,7 +144,7 @@ def captured() -> Mapping:
 
 
 def talkative() -> Mapping:
-    """Fills a disk with what a program says; it may end as it likes, but must not be told of a disk that is not its own."""
+    """Fills a disk with what a program says, which must not be told of a disk that is not its own."""
     return pair([{"exec": "dd if=/dev/zero bs=64k count=100", "expect": "any"}], [{"exec": "sleep 3"}], LINK, stop="5s")
 
 
