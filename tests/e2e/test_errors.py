@@ -87,6 +87,21 @@ def test_script_without_interpreter(attempt: Attempt, tmp_path: Path) -> None:
     check(result, "h1", "/opt/program", "/no/such/interpreter")
 
 
+def test_missing_working_folder(attempt: Attempt, tmp_path: Path) -> None:
+    """A set-up command could make it, so it is missed no earlier than at the start of the program."""
+    scenario = pair([{"exec": "true", "cwd": "/no/such/folder"}], [], LINK, stop="1s")
+    result = attempt("run", write(tmp_path, scenario), "--out", tmp_path / "out")
+    assert result.code == 1, result
+    assert "`true` could not be started: No such file or directory (in folder /no/such/folder)" in result.stdout
+
+
+def test_quiet_tells_what_failed(attempt: Attempt, tmp_path: Path) -> None:
+    scenario = pair([{"exec": "false"}], [], LINK, stop="1s")
+    result = attempt("run", write(tmp_path, scenario), "--out", tmp_path / "out", "--quiet")
+    assert (result.code, result.stdout) == (1, "")
+    assert result.stderr == "failed: h1: `false`: expected success, but it exited with 1\n"
+
+
 def test_unknown_kernel(attempt: Attempt, tmp_path: Path) -> None:
     scenario = json.loads(GOOD)
     scenario["defaults"] = {"node": {"kernel": "9.9"}}

@@ -356,8 +356,12 @@ impl Node {
             abi::PROC_EXITED => lifecycle.exited(index, step.value as u32, self.now_ns),
             abi::PROC_FAILED => {
                 let why = self.instance.host_mut().programs.take_exec_errors().pop();
-                let reason = why.map_or_else(|| errno_text(step.value as i64), |error| error.to_string());
-                lifecycle.failed(index, step.value as i32, &reason)
+                let cwd = self.programs.cwd(index);
+                let reason = why.map_or_else(
+                    || format!("{} (in folder {cwd})", errno_text(step.value as i64)),
+                    |error| error.to_string(),
+                );
+                self.programs.lifecycle.failed(index, step.value as i32, &reason)
             }
             other => return Err(EngineError::Internal(format!("process event {other} is not known"))),
         };

@@ -117,6 +117,11 @@ impl Programs {
         })
     }
 
+    /// The folder program `index` starts in.
+    pub fn cwd(&self, index: usize) -> std::borrow::Cow<'_, str> {
+        self.ready[index].cwd.to_string_lossy()
+    }
+
     fn adopt(&self, file: &File, path: &str, host: &mut ProcessHost) -> Result<u64, EngineError> {
         let refused = |problem: String| EngineError::Output {
             node: self.node.clone(),

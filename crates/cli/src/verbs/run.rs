@@ -116,6 +116,11 @@ fn finish(args: &Args, outcome: &RunOutcome) -> Outcome {
         super::print(&outcome.summary.to_json())?;
     } else if !args.quiet {
         super::print(&report::render(&outcome.summary, &args.out.display().to_string()))?;
+    } else {
+        // Quiet, but not silent about why the exit code is not 0.
+        for failed in &outcome.failed_expectations {
+            eprintln!("failed: {failed}");
+        }
     }
     Ok(match outcome.summary.ended {
         Ended::Interrupted => EXIT_INTERRUPTED,
