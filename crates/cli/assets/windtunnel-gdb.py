@@ -90,6 +90,9 @@ class ImageHook(gdb.Breakpoint):
                 gdb.execute(f"add-symbol-file {quoted(path)} -o {bias:#x}", to_string=True)
             except gdb.error as error:
                 print(f"windtunnel: no symbols of {path} ({node}): {error}")
+        # Breakpoints that waited for these symbols have their conditions only now.
+        for breakpoint in gdb.breakpoints():
+            rewrite_condition(breakpoint)
         return False
 
 

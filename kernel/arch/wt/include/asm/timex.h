@@ -8,6 +8,6 @@ static inline cycles_t get_cycles(void)
 	return wt_now();
 }
 #define get_cycles get_cycles
-/* Constant: virtual time must reach the random state by the seed only. */
-#define random_get_entropy() 0UL
+/* Constant: only the seed may reach the random state. Not 0, which the kernel takes for a missing counter. */
+#define random_get_entropy() 1UL
 #endif
