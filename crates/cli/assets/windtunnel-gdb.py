@@ -2,10 +2,11 @@
 """gdb support of windtunnel: symbols of every kernel and program, and $node.
 
     windtunnel gdb net.yaml
-    (gdb) break tcp_v4_rcv if $node == "h2"
     (gdb) run
+    (gdb) break tcp_v4_rcv if $node == "h2"
+    (gdb) continue
 
-One breakpoint stops in every node. A condition may compare $node with == and != ; at every stop $node holds the
+`run` stops when every kernel has booted: from there on all symbols are known. One breakpoint stops in every node. A condition may compare $node with == and != ; at every stop $node holds the
 name of the node that runs ("" between nodes). `windtunnel-images` lists what is loaded where.
 """
 
@@ -14,6 +15,7 @@ import re
 import gdb
 
 HOOK = "windtunnel_gdb_image_hook"
+BOOTED = "windtunnel_gdb_booted_hook"
 # struct Image of crates/cli/src/debug.rs: next, path, node, bias; 8 bytes each.
 IMAGE_BYTES = 32
 COMPARISON = re.compile(r'\$node\s*(==|!=)\s*("(?:[^"\\]|\\.)*")')
@@ -90,10 +92,19 @@ class ImageHook(gdb.Breakpoint):
                 gdb.execute(f"add-symbol-file {quoted(path)} -o {bias:#x}", to_string=True)
             except gdb.error as error:
                 print(f"windtunnel: no symbols of {path} ({node}): {error}")
-        # Breakpoints that waited for these symbols have their conditions only now.
-        for breakpoint in gdb.breakpoints():
-            rewrite_condition(breakpoint)
         return False
+
+
+class Booted(gdb.Breakpoint):
+    """Stops a run where all symbols are known."""
+
+    def __init__(self):
+        super().__init__(BOOTED, internal=True)
+        self.silent = True
+
+    def stop(self):
+        print('windtunnel: all kernels have booted; for example: break tcp_v4_rcv if $node == "h2", then continue')
+        return True
 
 
 def quoted(path):
@@ -174,12 +185,13 @@ def install():
         gdb.execute(setting, to_string=True)
     ListImages()
     ImageHook()
+    Booted()
     set_node_variable("")
     gdb.events.breakpoint_created.connect(rewrite_condition)
     gdb.events.breakpoint_modified.connect(rewrite_condition)
     gdb.events.stop.connect(on_stop)
     gdb.events.exited.connect(on_exit)
-    print('windtunnel: type "run"; for example first: break tcp_v4_rcv if $node == "h2"')
+    print('windtunnel: type "run"; it stops when all kernels have booted')
 
 
 install()

@@ -46,6 +46,21 @@ extern "C" fn windtunnel_gdb_image_hook() {
     std::hint::black_box(());
 }
 
+/// Called once when all kernels have booted; the debugger stops here, where every image is known.
+#[allow(unsafe_code)]
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn windtunnel_gdb_booted_hook() {
+    // Unlike the other hook's body, lest the linker makes one function of both.
+    std::hint::black_box(1);
+}
+
+/// Says that all kernels have booted, and no event has happened yet.
+pub fn all_booted() {
+    windtunnel_gdb_booted_hook();
+}
+
 /// Adds an image to the debugger's list: the ELF file at host path `path`, run by `node`, at load bias `bias`.
 pub fn image_loaded(path: &str, bias: u64, node: &str) {
     let image = Box::leak(Box::new(Image {

@@ -10,9 +10,10 @@ const SCRIPT: &str = include_str!("../../assets/windtunnel-gdb.py");
 
 /// Run a scenario in gdb, with the symbols of every kernel and program
 ///
-/// A breakpoint stops in every node; `$node` names the one that runs:
-///     (gdb) break tcp_v4_rcv if $node == "h2"
+/// `run` stops when all kernels have booted. A breakpoint stops in every node; `$node` names the one that runs:
 ///     (gdb) run
+///     (gdb) break tcp_v4_rcv if $node == "h2"
+///     (gdb) continue
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {

@@ -148,7 +148,10 @@ fn series_of(scenario: &Scenario) -> Result<&str, Failure> {
 fn start(scenario: Scenario, options: Options) -> Result<Receiver<Result<RunOutcome, EngineError>>, Failure> {
     let (sender, receiver) = channel();
     let simulate = move || {
-        let result = Simulation::new(&scenario, options).and_then(Simulation::run);
+        let result = Simulation::new(&scenario, options).and_then(|simulation| {
+            debug::all_booted();
+            simulation.run()
+        });
         // The main thread waits for exactly this; it is gone only when the process is.
         let _ = sender.send(result);
     };
