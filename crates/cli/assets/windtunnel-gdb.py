@@ -6,8 +6,9 @@
     (gdb) break tcp_v4_rcv if $node == "h2"
     (gdb) continue
 
-`run` stops when every kernel has booted: from there on all symbols are known. One breakpoint stops in every node. A condition may compare $node with == and != ; at every stop $node holds the
-name of the node that runs ("" between nodes). `windtunnel-images` lists what is loaded where.
+`run` stops when every kernel has booted: from there on all symbols are known. One breakpoint stops in every node. A
+condition may compare $node with == and != ; at every stop $node holds the name of the node that runs ("" between
+nodes). `windtunnel-images` lists what is loaded where.
 """
 
 import re
