@@ -8,6 +8,8 @@ PYTHON := /usr/bin/python3
 PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider
 # One folder for all build products, whatever the user's settings: the paths above depend on it.
 CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
+# Property tests draw the same cases on every machine; PROPTEST_RNG_SEED=N draws others, and fuzzing is for the rest.
+export PROPTEST_RNG_SEED ?= 20260101
 SHELL_SCRIPTS := .ci/run scripts/python-tools scripts/setup-system
 PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py examples/*.py scripts/*.py tests/e2e/*.py)
 KERNEL_C := $(shell git ls-files 'kernel/arch/*.c')

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use gimli::{BaseAddresses, EhFrame, EhFrameHdr, LittleEndian, Pointer, UnwindSection};
+use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, LittleEndian, Pointer, UnwindSection};
 use object::elf;
 
 use super::gopclntab;
@@ -102,7 +102,11 @@ fn from_eh_frame_hdr(layout: &Layout<'_>, header: Range<u64>) -> Option<Vec<Func
     let mut entries = table.iter(&bases);
     let mut functions = Vec::new();
     while let Ok(Some((_, entry))) = entries.next() {
-        let Ok(offset) = table.pointer_to_offset(entry) else {
+        // The library's own conversion subtracts unchecked, and a damaged table may point below the frames.
+        let Some(offset) = entry.direct().ok().and_then(|at| at.checked_sub(frames_start)) else {
+            continue;
+        };
+        let Ok(offset) = usize::try_from(offset).map(EhFrameOffset) else {
             continue;
         };
         if let Ok(fde) = frames.fde_from_offset(&bases, offset, EhFrame::cie_from_offset) {
