@@ -12,7 +12,7 @@ CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 export PROPTEST_RNG_SEED ?= 20260101
 SHELL_SCRIPTS := .ci/run scripts/python-tools scripts/setup-system
 PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py examples/*.py scripts/*.py tests/e2e/*.py)
-KERNEL_C := $(shell git ls-files 'kernel/arch/*.c')
+C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]')
 
 .PHONY: help demo build kernel test test-full bench lint format setup-%
 .NOTPARALLEL:
@@ -57,7 +57,7 @@ bench: setup-run kernel build
 lint: setup-build setup-lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(if $(KERNEL_C),clang-format --dry-run --Werror $(KERNEL_C))
+	$(if $(C_SOURCES),clang-format --dry-run --Werror $(C_SOURCES))
 	shellcheck $(SHELL_SCRIPTS)
 	tools=$$(scripts/python-tools) && \
 		"$$tools/ruff" format --no-cache --check . && "$$tools/ruff" check --no-cache . && \
@@ -67,5 +67,5 @@ lint: setup-build setup-lint
 
 format: setup-build setup-lint
 	$(CARGO) fmt --all
-	$(if $(KERNEL_C),clang-format -i $(KERNEL_C))
+	$(if $(C_SOURCES),clang-format -i $(C_SOURCES))
 	tools=$$(scripts/python-tools) && "$$tools/ruff" check --no-cache --fix . && "$$tools/ruff" format --no-cache .

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Linux is the oracle: each program of tests/programs says the same in a node as on the host it was built on.
+
+A program is one C file, which is compiled as the distribution's programs are (dynamically linked and position
+independent), or as the words after `// variants:` in its first lines say. It runs as an ordinary user in an empty
+directory, first on the host, then in a node. Standard output and how it ended must be equal, but for the lines in
+differences.toml.
+"""
+
+import difflib
+import itertools
+import os
+import re
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+from scenarios import Mapping, scenario
+from simulate import RunError, simulate
+
+PROGRAMS = ROOT / "tests/programs"
+VARIANTS = {
+    "pie": ["-fPIE", "-pie"],
+    "no-pie": ["-fno-pie", "-no-pie"],
+    "static": ["-fno-pie", "-no-pie", "-static"],
+    "static-pie": ["-fPIE", "-static-pie"],
+}
+CFLAGS = ["-std=gnu17", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"]
+ENVIRONMENT = {
+    "HOME": "/root",
+    "LANG": "C.UTF-8",
+    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+}
+NOBODY = 65534
+# Exit status of a program whose preparations fail (show.h).
+BROKEN = 99
+# Seconds that a program may take, on either side; in a node of virtual time.
+LIMIT_S = 60
+
+
+@dataclass(frozen=True, order=True)
+class Case:
+    """A program as it is linked."""
+
+    source: Path
+    variant: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.source.stem}-{self.variant}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a program ended, and what it said. Status: as of subprocess, negative for a signal."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+def cases() -> list[Case]:
+    found = []
+    for source in sorted(PROGRAMS.glob("*.c")):
+        head = source.read_text(encoding="utf-8")[:500]
+        words = re.search(r"^// variants: (.*)$", head, re.MULTILINE)
+        found += [Case(source, variant) for variant in (words[1].split() if words else ["pie"])]
+    return found
+
+
+def user() -> int:
+    """The ordinary user that the programs run as: ours if we are one."""
+    return os.getuid() or NOBODY
+
+
+def compile_program(case: Case, folder: Path) -> Path:
+    program = folder / case.name
+    subprocess.run(["cc", *CFLAGS, *VARIANTS[case.variant], "-o", program, case.source], check=True)
+    return program
+
+
+def run_on_host(program: Path, cwd: Path) -> Outcome:
+    """Runs a program as a node would: output in files, nothing to read, Linux's defaults all around."""
+    identity: Mapping = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        process = subprocess.Popen(
+            [program],
+            cwd=cwd,
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+            umask=0o022,
+            **identity,
+        )
+        try:
+            process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        texts = []
+        for file in (stdout, stderr):
+            file.seek(0)
+            texts.append(file.read().decode(errors="backslashreplace"))
+        return Outcome(process.returncode, *texts)
+
+
+def run_in_node(engine: Path, programs: Sequence[Path], folder: Path) -> dict[str, Outcome]:
+    """Runs them one after the other in one node. By name of the program."""
+    node: Mapping = {
+        "memory": "256MiB",
+        "files": {f"/opt/{path.name}": {"source": str(path), "mode": "755"} for path in programs},
+        "setup": [["mkdir", "-m", "777", *(f"/var/tmp/{path.name}" for path in programs)]],
+        "processes": [
+            {
+                "exec": [f"/opt/{path.name}"],
+                "cwd": f"/var/tmp/{path.name}",
+                "user": f"{user()}:{os.getgid() or NOBODY}",
+                "start": f"{at}s",
+                "stop": f"{at + LIMIT_S}s",
+                "signal": "KILL",
+                "expect": "any",
+            }
+            for path, at in zip(programs, itertools.count(1, LIMIT_S + 1), strict=False)
+        ],
+    }
+    result = simulate(engine, scenario({"n": node}, [], f"{len(programs) * (LIMIT_S + 1) + 1}s"), folder)
+    outcomes = {}
+    for path, row in zip(programs, result.summary["processes"], strict=True):
+        status = row["exit"] if row["signal"] is None else -row["signal"]
+        texts = [
+            (result.out / row[name]).read_bytes().decode(errors="backslashreplace") for name in ("stdout", "stderr")
+        ]
+        outcomes[path.name] = Outcome(status, *texts)
+    return outcomes
+
+
+@pytest.fixture(scope="module")
+def workshop() -> Iterator[Path]:
+    """A folder where the ordinary user can go, as pytest's own are closed."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="conformance-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, engine: Path, workshop: Path) -> dict[str, tuple[Outcome, Outcome]]:
+    """What the host and a node answer, for the selected programs, all in one run."""
+    chosen: set[Case] = {
+        item.callspec.params["case"]  # type: ignore[misc]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "case" in item.fixturenames
+    }
+    programs = [compile_program(case, workshop) for case in sorted(chosen)]
+    on_host = {}
+    for program in programs:
+        cwd = workshop / f"{program.name}.cwd"
+        cwd.mkdir()
+        cwd.chmod(0o777)
+        on_host[program.name] = run_on_host(program, cwd)
+    try:
+        in_node = run_in_node(engine, programs, workshop / "all")
+    except RunError:
+        # One of them ended the run: find out which.
+        in_node = {}
+        for program in programs:
+            try:
+                in_node |= run_in_node(engine, [program], workshop / f"{program.name}.run")
+            except RunError as error:
+                in_node[program.name] = Outcome(-1000, "", str(error))
+    return {name: (on_host[name], in_node[name]) for name in on_host}
+
+
+def known_differences(program: str) -> list[dict[str, str]]:
+    """Lines of a program where a node does not do what Linux does, each with the reason."""
+    with (PROGRAMS / "differences.toml").open("rb") as file:
+        rows: list[dict[str, str]] = tomllib.load(file).get(program, [])
+    return rows
+
+
+def expected(case: Case, host: Outcome) -> list[str]:
+    """The lines of the host, with the known differences put in; every one of them has to apply."""
+    lines = host.stdout.splitlines()
+    for row in known_differences(case.source.stem):
+        assert row["host"] in lines, f"differences.toml: the host does not say {row['host']!r}"
+        lines = [row["node"] if line == row["host"] else line for line in lines]
+    return lines
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
+def test_a_program_sees_linux(case: Case, outcomes: dict[str, tuple[Outcome, Outcome]]) -> None:
+    host, node = outcomes[case.name]
+    if host.status == BROKEN:
+        pytest.fail(f"the program cannot do its work on the host:\n{host.stdout}{host.stderr}", pytrace=False)
+    difference = list(difflib.unified_diff(expected(case, host), node.stdout.splitlines(), "host", "node", lineterm=""))
+    if difference or node.status != host.status:
+        ends = f"on the host it ended with {host.status}, in the node with {node.status}"
+        pytest.fail("\n".join([*difference, ends, node.stderr]), pytrace=False)
