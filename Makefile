@@ -40,13 +40,13 @@ build: setup-build
 kernel: setup-build
 	kernel/build $(if $(KEEP),--keep-work) $(SERIES)
 
-test: setup-run setup-test kernel build
+test: setup-run setup-test setup-examples kernel build
 	$(CARGO) test --locked --workspace
 	$(CARGO) build --locked --target $(TARGET) --package windtunnel
 	@echo 'Not run here: the tests marked "full" (several kernel builds); make test-full runs them.'
 	$(PYTEST) -m 'not full'
 
-test-full: setup-run setup-test setup-full kernel build
+test-full: setup-run setup-test setup-examples setup-full kernel build
 	$(CARGO) test --locked --workspace
 	$(CARGO) build --locked --target $(TARGET) --package windtunnel
 	$(PYTEST)
