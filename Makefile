@@ -10,11 +10,11 @@ PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider
 CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 # Property tests draw the same cases on every machine; PROPTEST_RNG_SEED=N draws others, and fuzzing is for the rest.
 export PROPTEST_RNG_SEED ?= 20260101
-SHELL_SCRIPTS := .ci/run scripts/python-tools scripts/setup-system
+SHELL_SCRIPTS := .ci/run scripts/fuzz scripts/python-tools scripts/setup-system
 PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py examples/*.py scripts/*.py tests/e2e/*.py)
 C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]')
 
-.PHONY: help demo build kernel test test-full bench lint format setup-%
+.PHONY: help demo build kernel test test-full fuzz bench lint format setup-%
 .NOTPARALLEL:
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo 'make kernel     the library kernel, into the cache (KEEP=1 keeps objects for short rebuilds)'
 	@echo 'make test       unit and end-to-end tests'
 	@echo 'make test-full  also those that build kernels (most of an hour)'
+	@echo 'make fuzz       every fuzz target for FUZZ_SECONDS (60); needs a nightly compiler'
 	@echo 'make bench      the performance table, beside ns-3 where it is installed'
 	@echo 'make lint       formatting, linters, licences, rules of this tree'
 	@echo 'make format     what can be mended by a tool'
@@ -51,12 +52,18 @@ test-full: setup-run setup-test setup-examples setup-full kernel build
 	$(CARGO) build --locked --target $(TARGET) --package windtunnel
 	$(PYTEST)
 
+FUZZ_SECONDS ?= 60
+fuzz: setup-build
+	scripts/fuzz $(FUZZ_SECONDS)
+
 bench: setup-run kernel build
 	$(PYTHON) bench/run.py --engine $(ENGINE) $(BENCH_ARGS)
 
 lint: setup-build setup-lint
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
+	$(CARGO) clippy --locked --manifest-path fuzz/Cargo.toml -- -D warnings
 	$(if $(C_SOURCES),clang-format --dry-run --Werror $(C_SOURCES))
 	shellcheck $(SHELL_SCRIPTS)
 	tools=$$(scripts/python-tools) && \
@@ -67,5 +74,6 @@ lint: setup-build setup-lint
 
 format: setup-build setup-lint
 	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml
 	$(if $(C_SOURCES),clang-format -i $(C_SOURCES))
 	tools=$$(scripts/python-tools) && "$$tools/ruff" check --no-cache --fix . && "$$tools/ruff" format --no-cache .
