@@ -11,8 +11,8 @@ CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 # Property tests draw the same cases on every machine; PROPTEST_RNG_SEED=N draws others, and fuzzing is for the rest.
 export PROPTEST_RNG_SEED ?= 20260101
 SHELL_SCRIPTS := .ci/run scripts/fuzz scripts/python-tools scripts/setup-system
-PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py examples/*.py scripts/*.py tests/e2e/*.py)
-C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]')
+PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py)
+KERNEL_C := $(shell git ls-files 'kernel/arch/*.c')
 
 .PHONY: help demo build kernel test test-full fuzz bench lint format setup-%
 .NOTPARALLEL:
@@ -53,7 +53,7 @@ test-full: setup-run setup-test setup-examples setup-full kernel build
 	$(PYTEST)
 
 FUZZ_SECONDS ?= 60
-fuzz: setup-build
+fuzz: setup-run setup-test kernel build
 	scripts/fuzz $(FUZZ_SECONDS)
 
 bench: setup-run kernel build
