@@ -12,7 +12,7 @@ CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 export PROPTEST_RNG_SEED ?= 20260101
 SHELL_SCRIPTS := .ci/run scripts/fuzz scripts/python-tools scripts/setup-system
 PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py)
-KERNEL_C := $(shell git ls-files 'kernel/arch/*.c')
+C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]')
 
 .PHONY: help demo build kernel test test-full fuzz bench lint format setup-%
 .NOTPARALLEL:
