@@ -10,16 +10,17 @@ PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider
 CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 # Property tests draw the same cases on every machine; PROPTEST_RNG_SEED=N draws others, and fuzzing is for the rest.
 export PROPTEST_RNG_SEED ?= 20260101
-SHELL_SCRIPTS := .ci/run scripts/fuzz scripts/python-tools scripts/setup-system
+SHELL_SCRIPTS := .ci/run examples/build scripts/fuzz scripts/python-tools scripts/setup-system
 PYTHON_SCRIPTS := kernel/build $(wildcard bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py)
 C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]')
 
-.PHONY: help demo build kernel test test-full fuzz bench lint format setup-%
+.PHONY: help demo build examples kernel test test-full fuzz bench lint format setup-%
 .NOTPARALLEL:
 
 help:
 	@echo 'make demo       set up, build, and run two examples'
 	@echo 'make build      the program: $(ENGINE)'
+	@echo "make examples   the examples' own programs, where their toolchains are: target/examples"
 	@echo 'make kernel     the library kernel, into the cache (KEEP=1 keeps objects for short rebuilds)'
 	@echo 'make test       unit and end-to-end tests'
 	@echo 'make test-full  also those that build kernels (most of an hour)'
@@ -38,16 +39,19 @@ build: setup-build
 	$(CARGO) build --locked --release --target $(TARGET) --package windtunnel
 	install -D -m 755 target/$(TARGET)/release/windtunnel $(ENGINE)
 
+examples: setup-examples
+	examples/build
+
 kernel: setup-build
 	kernel/build $(if $(KEEP),--keep-work) $(SERIES)
 
-test: setup-run setup-test setup-examples kernel build
+test: setup-run setup-test kernel build examples
 	$(CARGO) test --locked --workspace
 	$(CARGO) build --locked --target $(TARGET) --package windtunnel
 	@echo 'Not run here: the tests marked "full" (several kernel builds); make test-full runs them.'
 	$(PYTEST) -m 'not full'
 
-test-full: setup-run setup-test setup-examples setup-full kernel build
+test-full: setup-run setup-test setup-full kernel build examples
 	$(CARGO) test --locked --workspace
 	$(CARGO) build --locked --target $(TARGET) --package windtunnel
 	$(PYTEST)

@@ -1,0 +1,3 @@
+module windtunnel/examples/go-http
+
+go 1.19
