@@ -193,7 +193,7 @@ pub struct Thread {
     pub in_user: u64,
     pub now_ns: u64,
     pub host_fs: u64,
-    pub low_as: u64,
+    pub active_as: u64,
     pub pid: u64,
     pub reserved: [u64; 8],
 }

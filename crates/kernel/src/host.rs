@@ -17,11 +17,11 @@ pub trait Host {
 
     /// A new, empty address space; its id, above zero.
     fn as_create(&mut self) -> i64;
-    /// A private copy of an address space, for fork.
+    /// A private copy of an address space, for fork; the two take turns at their addresses.
     fn as_fork(&mut self, space: u64) -> i64;
     /// Drops an address space and all that is mapped in it.
     fn as_destroy(&mut self, space: u64);
-    /// Brings the low (non-PIE) range of `space` in place.
+    /// Brings what `space` has at addresses that others use, too, in place.
     fn as_activate(&mut self, space: u64);
     /// Replaces all of `space` by the images and the stack described by `exec`.
     fn exec_map(&mut self, space: u64, exec: &mut abi::Exec) -> i64;

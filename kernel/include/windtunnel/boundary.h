@@ -159,7 +159,7 @@ struct wt_thread {
 	wt_u64 in_user;          /* [k>h] 1 while a program runs, 0 in kernel or host code */
 	wt_u64 now_ns;           /* [k>h] virtual time of this entry, for rdtsc */
 	wt_u64 host_fs;          /* [k>h] FS base at wt_enter */
-	wt_u64 low_as;           /* [k>h] address space now holding the low (non-PIE) range; 0 none */
+	wt_u64 active_as;        /* [k>h] address space of the last as_activate, if it is still alive; else 0 */
 	wt_u64 pid;              /* [k>h] pid of the running program thread, for reports */
 	wt_u64 reserved[8];
 };
@@ -231,10 +231,11 @@ struct wt_host_ops {
 	void (*tx_flush)(void *host);
 	/* address spaces: one per mm. create gives an id > 0 or -errno */
 	wt_s64 (*as_create)(void *host);
-	/* a private copy of as (fork); -ENOSYS where not supported */
+	/* a private copy of as (fork), which must be in place and stays so: the two take turns from now on */
 	wt_s64 (*as_fork)(void *host, wt_u64 as);
 	void (*as_destroy)(void *host, wt_u64 as);
-	/* bring as's low range in place before one of its threads runs (see wt_exec.low) */
+	/* bring as to its addresses, which it shares with others: before the memory of one that forked, was forked, or
+	 * is low (see wt_exec.low) is used */
 	void (*as_activate)(void *host, wt_u64 as);
 	/* replace all of as by the images of x */
 	wt_s64 (*exec_map)(void *host, wt_u64 as, struct wt_exec *x);

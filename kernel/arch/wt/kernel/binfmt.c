@@ -16,6 +16,7 @@
 #include <linux/slab.h>
 #include <linux/task_work.h>
 #include <asm/host.h>
+#include <asm/mmu_context.h>
 #include <asm/processor.h>
 
 #define AUXV_PAIRS 24
@@ -209,10 +210,8 @@ static int load_binary(struct linux_binprm *bprm)
 	if (ret < 0)
 		goto out;
 	mm->context.low = x.low;
-	if (x.low) {
-		wt_call(as_activate, mm->context.as);
-		wt_entry->thread->low_as = mm->context.as;
-	}
+	if (x.low)
+		wt_mm_activate(mm);
 	mm->start_code = x.code[0];
 	mm->end_code = x.code[1];
 	mm->start_data = x.data[0];

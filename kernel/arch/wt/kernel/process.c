@@ -94,10 +94,6 @@ void wt_user_load(struct task_struct *task)
 	if (wt_live == task)
 		return;
 	wt_user_save();
-	if (task->mm->context.low && t->low_as != task->mm->context.as) {
-		wt_call(as_activate, task->mm->context.as);
-		t->low_as = task->mm->context.as;
-	}
 	wt_kstack_top = task_top_of_stack(task);
 	t->fault_stack = wt_kstack_top;
 	t->pid = task_pid_nr(task);
@@ -158,7 +154,12 @@ void flush_thread(void)
 
 void exit_thread(struct task_struct *task)
 {
+	struct mm_struct *mm = task->active_mm;
+
 	wt_user_drop(task);
+	/* This task holds its mm until the next one runs, for which the host would put away memory nobody needs. */
+	if (task == current && !task->mm && mm && !atomic_read(&mm->mm_users))
+		wt_mm_destroy(mm);
 }
 
 /* What ret_from_fork_asm finds on a new task's stack, below its pt_regs. */
@@ -221,7 +222,7 @@ void start_thread(struct pt_regs *regs, unsigned long ip, unsigned long sp)
 	current->thread.full = 1;
 }
 
-/* A new mm starts empty; one copied for fork gets a copy of the memory. */
+/* A new mm starts empty; one copied for fork gets a copy of the memory, which takes turns with the parent's. */
 int wt_mm_init(struct mm_struct *mm)
 {
 	s64 as;
@@ -231,20 +232,36 @@ int wt_mm_init(struct mm_struct *mm)
 	as = wt_call(as_fork, mm->context.as);
 	mm->context.as = 0;
 	if (as < 0) {
-		if (as == -ENOSYS)
-			wt_report_unsupported(__NR_fork, 0);
+		wt_report_unsupported(__NR_fork, 0);
 		return as;
 	}
 	mm->context.as = as;
+	mm->context.low = 1;
+	current->mm->context.low = 1;
+	wt_entry->thread->active_as = current->mm->context.as;
 	return 0;
+}
+
+/**
+ * wt_mm_activate - bring the memory of an mm that takes turns to its addresses
+ * @mm: the mm that runs next
+ */
+void wt_mm_activate(struct mm_struct *mm)
+{
+	struct wt_thread *t = wt_entry->thread;
+
+	if (t->active_as == mm->context.as)
+		return;
+	wt_call(as_activate, mm->context.as);
+	t->active_as = mm->context.as;
 }
 
 void wt_mm_destroy(struct mm_struct *mm)
 {
 	if (!mm->context.as)
 		return;
-	if (wt_entry->thread->low_as == mm->context.as)
-		wt_entry->thread->low_as = 0;
+	if (wt_entry->thread->active_as == mm->context.as)
+		wt_entry->thread->active_as = 0;
 	wt_call(as_destroy, mm->context.as);
 	mm->context.as = 0;
 }

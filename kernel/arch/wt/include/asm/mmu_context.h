@@ -5,6 +5,7 @@
 
 int wt_mm_init(struct mm_struct *mm);
 void wt_mm_destroy(struct mm_struct *mm);
+void wt_mm_activate(struct mm_struct *mm);
 
 /* A new mm is zeroed, a forked one a copy of its parent's. */
 #define init_new_context init_new_context
@@ -19,5 +20,17 @@ static inline void destroy_context(struct mm_struct *mm)
 	wt_mm_destroy(mm);
 }
 
-#include <asm-generic/nommu_context.h>
+/*
+ * The kernel uses the memory of the mm it runs on (copies of a read that slept, signal frames, clear_child_tid, robust
+ * lists), so what takes turns at its addresses (context.low: a low image, or a parent or child by fork) is brought in
+ * place here and not on the way back to the program.
+ */
+static inline void switch_mm(struct mm_struct *prev, struct mm_struct *next, struct task_struct *tsk)
+{
+	if (unlikely(next->context.low))
+		wt_mm_activate(next);
+}
+
+#include <asm-generic/mm_hooks.h>
+#include <asm-generic/mmu_context.h>
 #endif
