@@ -47,6 +47,7 @@ pub struct Shared {
     low: Mutex<Low>,
     /// Bytes of value 1, to be read into program memory.
     ones: OwnedFd,
+    pages: sys::PageScan,
 }
 
 /// Why a node's programs cannot be hosted.
@@ -98,6 +99,7 @@ impl Shared {
             images: ImageCache::default(),
             low: Mutex::default(),
             ones,
+            pages: sys::PageScan::new(),
         }))
     }
 
@@ -213,7 +215,7 @@ impl ProcessHost {
         answer(self.spaces.create())
     }
 
-    /// See [`windtunnel_kernel::host::Host::as_fork`]. Not yet: `-ENOSYS`.
+    /// See [`windtunnel_kernel::host::Host::as_fork`].
     pub fn as_fork(&mut self, space: u64) -> i64 {
         answer(self.spaces.fork(space))
     }

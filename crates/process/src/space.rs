@@ -6,14 +6,16 @@
 //!                  top      stack, 1 MiB below the end of the slot
 //! ```
 //! Programs linked to fixed addresses live in the low range, which all nodes share: the one that runs has its image
-//! there, the others keep theirs parked in slots of their own ([`Low`]). All addresses depend on the order of a node's
-//! own requests only. A mapping too large for the slot gets further slots.
+//! there, the others keep theirs parked in slots of their own ([`Low`]). A program and those it forked share their
+//! addresses in the same way ([`family`]). All addresses depend on the order of a node's own requests only. A mapping
+//! too large for the slot gets further slots.
 //!
 //! The [`Tree`] is the truth about what is mapped; the host is never asked. Each of its mappings lies within one
 //! mapping of the host, so that it can be moved with one `mremap`: that is why advice and locks that would split the
 //! host's are not passed on.
 
 mod calls;
+mod family;
 mod low;
 mod remap;
 mod tree;
@@ -28,6 +30,7 @@ use crate::Shared;
 use crate::files::Content;
 use crate::sys::{Backing, PAGE, Room};
 
+use family::{Family, Home};
 pub(crate) use low::{LOW_END, Low};
 pub(crate) use tree::{FileMap, Kind, Role, Tree, Vma};
 
@@ -63,6 +66,10 @@ pub(crate) struct Space {
     heap: Heap,
     /// Where the low range is kept while another program has it; only of programs that use it.
     parking: Option<Range<u64>>,
+    /// Where its slots are kept while a relative has them; of those it has, or had, in common with one.
+    homes: Vec<Home>,
+    /// The key of its family, if it forked or was forked.
+    family: Option<u64>,
 }
 
 /// The program break.
@@ -81,6 +88,7 @@ pub(crate) struct Spaces {
     room: Arc<Room>,
     slots: Slots,
     spaces: BTreeMap<u64, Space>,
+    families: BTreeMap<u64, Family>,
     /// Ids are never used twice, and not by two nodes: the kernels compare them with the low range's owner.
     next_id: u64,
     notes: BTreeSet<Note>,
@@ -98,6 +106,7 @@ impl Spaces {
             room,
             slots: Slots::new(programs),
             spaces: BTreeMap::new(),
+            families: BTreeMap::new(),
             next_id: (u64::from(node) + 1) << 32,
             notes: BTreeSet::new(),
         })
@@ -106,8 +115,7 @@ impl Spaces {
     /// A new, empty space.
     pub(crate) fn create(&mut self) -> Result<u64, Errno> {
         let range = self.slots.take(1).ok_or(Errno::NOMEM)?;
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = self.new_id();
         let mappings = range.start + MAPPINGS_OFFSET..range.end - GUARD;
         let space = Space {
             id,
@@ -117,19 +125,22 @@ impl Spaces {
             tree: Tree::default(),
             heap: Heap::default(),
             parking: None,
+            homes: Vec::new(),
+            family: None,
         };
         self.spaces.insert(id, space);
         Ok(id)
     }
 
-    /// A private copy of a space. Not yet: every pointer in the copy would have to stay valid at the same address,
-    /// so the writable mappings of both must take turns there, as the low range's do.
-    pub(crate) fn fork(&mut self, _id: u64) -> Result<u64, Errno> {
-        Err(Errno::NOSYS)
+    fn new_id(&mut self) -> u64 {
+        let id = self.next_id;
+        self.next_id += 1;
+        id
     }
 
     /// Drops a space.
     pub(crate) fn destroy(&mut self, id: u64) {
+        self.leave_family(id);
         if let Some(mut work) = self.work(id) {
             work.clear();
             if let Some(space) = self.spaces.remove(&id) {
@@ -138,8 +149,9 @@ impl Spaces {
         }
     }
 
-    /// Brings the low range of a space in place.
+    /// Brings what a space has at addresses that others use, too, in place.
     pub(crate) fn activate(&mut self, id: u64) {
+        self.replace_relative(id);
         if let Some(work) = self.work(id) {
             work.activate();
         }
@@ -153,6 +165,7 @@ impl Spaces {
         args: &[u64; 6],
         content: Option<Arc<Content>>,
     ) -> Result<u64, Errno> {
+        self.before_change(id, nr, args)?;
         let mut work = self.work(id).ok_or(Errno::NOMEM)?;
         let result = work.call(nr, args, content);
         work.sync_low();
@@ -187,7 +200,8 @@ impl Drop for Spaces {
 #[derive(Debug)]
 pub(crate) struct Slots {
     start: u64,
-    taken: Vec<bool>,
+    /// How many use each.
+    users: Vec<u32>,
 }
 
 impl Slots {
@@ -195,32 +209,76 @@ impl Slots {
         let count = (programs.end - programs.start) / SLOT;
         Self {
             start: programs.start,
-            taken: vec![false; count as usize],
+            users: vec![0; count as usize],
         }
     }
 
     /// The lowest `count` free slots in a row.
     fn take(&mut self, count: u64) -> Option<Range<u64>> {
         let count = usize::try_from(count).ok()?;
-        let first = (0..self.taken.len().checked_sub(count)? + 1)
-            .find(|&first| self.taken[first..first + count].iter().all(|taken| !taken))?;
-        self.taken[first..first + count].fill(true);
+        let first = (0..self.users.len().checked_sub(count)? + 1)
+            .find(|&first| self.users[first..first + count].iter().all(|&users| users == 0))?;
+        self.users[first..first + count].fill(1);
         let start = self.start + first as u64 * SLOT;
         Some(start..start + count as u64 * SLOT)
     }
 
+    /// One more uses what was taken as `range`.
+    fn share(&mut self, range: &Range<u64>) {
+        self.of(range).iter_mut().for_each(|users| *users += 1);
+    }
+
+    /// One less uses what was taken as `range`.
     fn give(&mut self, range: Range<u64>) {
+        for users in self.of(&range) {
+            *users = users.checked_sub(1).expect("slots given back too often");
+        }
+    }
+
+    /// Whether more than one use what was taken as `range`.
+    fn is_shared(&mut self, range: &Range<u64>) -> bool {
+        self.of(range).iter().any(|&users| users > 1)
+    }
+
+    fn of(&mut self, range: &Range<u64>) -> &mut [u32] {
         let first = ((range.start - self.start) / SLOT) as usize;
         let count = ((range.end - range.start) / SLOT) as usize;
-        assert!(
-            self.taken[first..first + count].iter().all(|&taken| taken),
-            "slots given back twice"
-        );
-        self.taken[first..first + count].fill(false);
+        &mut self.users[first..first + count]
     }
 
     fn number(&self, address: u64) -> u64 {
         (address - self.start) / SLOT
+    }
+}
+
+/// Maps what stands behind `vma` at `at` of `room`; `start` is where its program sees it.
+fn map_backing(shared: &Shared, room: &Room, at: u64, start: u64, vma: &Vma) -> Result<(), Errno> {
+    let map = |backing: Backing| room.map(at, vma.end - start, vma.prot, &backing, true);
+    let private = |fd, offset| Backing::File {
+        fd,
+        offset,
+        shared: false,
+    };
+    match &vma.kind {
+        Kind::Anonymous(_) => map(Backing::Anonymous),
+        Kind::File(FileMap {
+            patched: Some(image),
+            offset,
+            ..
+        }) => map(private(image.fd(), *offset)),
+        Kind::File(file) => file.content.with_fd(&shared.fds, |fd| {
+            map(Backing::File {
+                fd,
+                offset: file.offset,
+                // What a program cannot write it sees as it was opened, so a private mapping serves.
+                shared: file.shared && file.content.writable,
+            })
+        }),
+        Kind::Trampolines { image, code } => {
+            let offset = start - (image + code.trampolines_vaddr);
+            map(private(code.fd(), code.trampolines_offset + offset))
+        }
+        Kind::Gap { .. } => Ok(()),
     }
 }
 
@@ -284,32 +342,7 @@ impl Work<'_> {
     fn map(&mut self, start: u64, vma: Vma) -> Result<(), Errno> {
         let len = vma.end - start;
         self.space.tree.remove(start..vma.end);
-        let result = match &vma.kind {
-            Kind::Anonymous(_) => self.at(start, |room, at| room.map(at, len, vma.prot, &Backing::Anonymous, true)),
-            Kind::File(FileMap {
-                patched: Some(image),
-                offset,
-                ..
-            }) => {
-                let backing = Backing::File {
-                    fd: image.fd(),
-                    offset: *offset,
-                    shared: false,
-                };
-                self.at(start, |room, at| room.map(at, len, vma.prot, &backing, true))
-            }
-            Kind::File(file) => file.content.with_fd(&self.shared.fds, |fd| {
-                // What a program cannot write it sees as it was opened, so a private mapping serves.
-                let shared = file.shared && file.content.writable;
-                let backing = Backing::File {
-                    fd,
-                    offset: file.offset,
-                    shared,
-                };
-                self.at(start, |room, at| room.map(at, len, vma.prot, &backing, true))
-            }),
-            Kind::Gap { .. } | Kind::Trampolines { .. } => unreachable!("mapped by map_trampolines"),
-        };
+        let result = self.at(start, |room, at| map_backing(self.shared, room, at, start, &vma));
         match result {
             Ok(()) => self.space.tree.insert(start, vma),
             // Linux has already unmapped the old by then, too.
@@ -323,8 +356,7 @@ impl Work<'_> {
         self.unmap_exact(range.clone());
         // The dynamic linker may have cut off what it mapped too much, so there can be a hole before them.
         let after = range.end..range.end.saturating_add(AFTER_IMAGE);
-        let serves =
-            |vma: &Vma| matches!(vma.kind, Kind::Gap { image } | Kind::Trampolines { image } if range.contains(&image));
+        let serves = |vma: &Vma| matches!(vma.kind, Kind::Gap { image } | Kind::Trampolines { image, .. } if range.contains(&image));
         let useless: Vec<Range<u64>> = self
             .space
             .tree
@@ -354,9 +386,14 @@ impl Work<'_> {
             .vacate(id);
         self.space.tree.clear();
         for range in &self.space.slots {
-            self.room.unmap(range.start, range.end - range.start);
+            // What relatives use has nothing of this space left: it is in their hands or was parked.
+            if !self.slots.is_shared(range) {
+                self.room.unmap(range.start, range.end - range.start);
+            }
         }
-        if let Some(parking) = self.space.parking.take() {
+        let homes = std::mem::take(&mut self.space.homes);
+        let parked = homes.into_iter().map(|home| home.parking);
+        for parking in self.space.parking.take().into_iter().chain(parked) {
             self.room.unmap(parking.start, parking.end - parking.start);
             self.slots.give(parking);
         }
@@ -377,6 +414,10 @@ impl Work<'_> {
     /// Drops all there is and lays the space out anew: a stack of about `stack_size` bytes, whose place is the result,
     /// and room in the low range up to `low_end` if not 0.
     pub(crate) fn begin(&mut self, stack_size: u64, low_end: u64) -> Result<Range<u64>, Errno> {
+        if self.space.family.is_some() {
+            // Exec makes a space of its own for the new program.
+            return Err(Errno::BUSY);
+        }
         self.clear();
         if low_end > 0 {
             let parking = self.slots.take(low_end.div_ceil(SLOT)).ok_or(Errno::NOMEM)?;

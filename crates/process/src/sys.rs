@@ -4,11 +4,15 @@
 //! every operation is checked to stay inside it. That is why the functions here are safe to call: whatever a program
 //! asks for, no memory of the engine, of a kernel or of another node can be touched.
 
+mod pages;
+
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 
 use rustix::io::Errno;
+
+pub(crate) use pages::PageScan;
 
 /// Size of a page, bytes.
 pub(crate) const PAGE: u64 = 4096;
@@ -162,6 +166,27 @@ impl Room {
         } else {
             Ok(())
         }
+    }
+
+    /// Lengthens the mapping that ends `len` bytes after `start`, where nothing may be mapped after it.
+    pub(crate) fn grow(&self, start: u64, len: u64, new_len: u64) -> Result<(), Errno> {
+        self.check(start, new_len);
+        // SAFETY: the range is inside a claimed room, where no Rust object lives; without MREMAP_MAYMOVE it stays there.
+        let at = unsafe { libc::mremap(start as *mut libc::c_void, len as usize, new_len as usize, 0) };
+        if at == libc::MAP_FAILED {
+            Err(last_error())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Copies bytes to `target`. Both places must be mapped, the source readable and the target writable.
+    pub(crate) fn copy_to(&self, start: u64, len: u64, target: &Room, to: u64) {
+        self.check(start, len);
+        target.check(to, len);
+        // SAFETY: both ranges are inside claimed rooms, where no Rust object lives, and do not overlap, for the callers
+        // copy between the two places of one mapping; both are mapped, as the callers' trees of mappings say.
+        unsafe { std::ptr::copy_nonoverlapping(start as *const u8, to as *mut u8, len as usize) };
     }
 
     /// Writes zeros over `len` bytes from `start` on, which the caller has mapped writable from a complete file.

@@ -79,9 +79,15 @@ pub const HOST_CALLS: &[HostCall] = &[
         56,
         "clone",
         Partial,
-        "threads and vfork; a process with a copy of the memory (fork): ENOMEM",
+        "as fork where the memory is copied; full for threads and vfork",
     ),
-    row(57, "fork", Refused, "ENOMEM; posix_spawn, vfork and exec work"),
+    row(
+        57,
+        "fork",
+        Partial,
+        "ENOMEM when the node's addresses are used up: every forked process takes a slot of 4 GiB, or as many as its \
+         memory spans",
+    ),
     row(
         59,
         "execve",

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::{FileMap, GUARD, Kind, LOW_END, Role, TASK_SIZE, Vma, Work, low};
+use super::{FileMap, GUARD, Kind, LOW_END, Role, TASK_SIZE, Vma, Work, low, map_backing};
 use crate::files::Content;
 use crate::patched::PatchedImage;
-use crate::sys::{Backing, EXEC, PAGE, READ, WRITE};
+use crate::sys::{EXEC, PAGE, READ, WRITE};
 
 /// Kept free after an ELF file for its trampolines, bytes; more than a file of the size of node needs.
 const TRAMPOLINE_ROOM: u64 = 256 << 10;
@@ -200,7 +200,7 @@ impl Work<'_> {
     }
 
     /// Maps the trampolines of an image loaded at `base`, if their place is free; `text` is what needs them.
-    pub(crate) fn map_trampolines(&mut self, image: &PatchedImage, base: u64, text: std::ops::Range<u64>) -> bool {
+    pub(crate) fn map_trampolines(&mut self, image: &Arc<PatchedImage>, base: u64, text: std::ops::Range<u64>) -> bool {
         if image.trampolines_len == 0 {
             return true;
         }
@@ -212,7 +212,7 @@ impl Work<'_> {
             return false;
         }
         if let Some((_, vma)) = self.space.tree.find(start)
-            && matches!(vma.kind, Kind::Trampolines { image } if image == base)
+            && matches!(vma.kind, Kind::Trampolines { image, .. } if image == base)
         {
             return true;
         }
@@ -225,25 +225,19 @@ impl Work<'_> {
             return false;
         }
         self.space.tree.remove(range.clone());
-        let backing = Backing::File {
-            fd: image.fd(),
-            offset: image.trampolines_offset,
-            shared: false,
+        let vma = Vma {
+            end: range.end,
+            prot: READ | EXEC,
+            kind: Kind::Trampolines {
+                image: base,
+                code: image.clone(),
+            },
         };
-        let len = image.trampolines_len;
         let mapped = self
-            .at(start, |room, at| room.map(at, len, READ | EXEC, &backing, true))
+            .at(start, |room, at| map_backing(self.shared, room, at, start, &vma))
             .is_ok();
         if mapped {
-            let kind = Kind::Trampolines { image: base };
-            self.space.tree.insert(
-                range.start,
-                Vma {
-                    end: range.end,
-                    prot: READ | EXEC,
-                    kind,
-                },
-            );
+            self.space.tree.insert(start, vma);
         }
         mapped
     }
@@ -329,31 +323,37 @@ impl Work<'_> {
             if !self.space.tree.is_empty(old..new) {
                 return heap.end;
             }
-            let at = self.space.tree.find(old - 1).map(|(start, vma)| (start, vma.clone()));
-            let grown = Vma {
-                end: new,
-                prot: READ | WRITE,
-                kind: Kind::Anonymous(Role::Heap),
-            };
-            if self.map(old, grown).is_err() {
-                return heap.end;
+            if !self.lengthen_heap(old, new) {
+                let grown = Vma {
+                    end: new,
+                    prot: READ | WRITE,
+                    kind: Kind::Anonymous(Role::Heap),
+                };
+                if self.map(old, grown).is_err() {
+                    return heap.end;
+                }
             }
-            self.join_heap(at, old, new);
         }
         self.space.heap.end = wanted;
         wanted
     }
 
-    /// Makes one mapping of the heap's old end and the new piece, lest the tree grows with every `brk`. Only in the
-    /// slot, for what is parked must be of one piece in the host.
-    fn join_heap(&mut self, below: Option<(u64, Vma)>, old: u64, new: u64) {
-        let Some((start, mut vma)) = below else { return };
-        if start >= LOW_END && vma.prot == READ | WRITE && matches!(vma.kind, Kind::Anonymous(Role::Heap)) {
-            self.space.tree.remove(start..new);
-            debug_assert_eq!(vma.end, old);
-            vma.end = new;
-            self.space.tree.insert(start, vma);
+    /// Makes the heap's last mapping longer, lest the tree grows with every `brk`; whether it could. The host's grows
+    /// with it and is not joined by a second one, for what takes turns at its place must be of one piece in the host.
+    fn lengthen_heap(&mut self, old: u64, new: u64) -> bool {
+        let Some((start, vma)) = self.space.tree.find(old - 1) else {
+            return false;
+        };
+        if start < LOW_END || vma.prot != READ | WRITE || !matches!(vma.kind, Kind::Anonymous(Role::Heap)) {
+            return false;
         }
+        if self.room.grow(start, old - start, new - start).is_err() {
+            return false;
+        }
+        let (_, mut vma) = self.space.tree.remove(start..old).pop().expect("found above");
+        vma.end = new;
+        self.space.tree.insert(start, vma);
+        true
     }
 
     fn madvise(&mut self, address: u64, len: u64, advice: i32) -> Result<(), Errno> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::Work;
+use super::{Space, Work};
 use crate::sys::Room;
 
 /// First address a program may use (the usual vm.mmap_min_addr).
@@ -63,6 +63,17 @@ impl Low {
         }
     }
 
+    /// Gives the range with what is in it from `from`, if that holds it, to `to`.
+    pub(super) fn hand_over(&mut self, from: u64, to: &Space) {
+        if let (Some(holder), Some(parking)) = (&mut self.holder, &to.parking)
+            && holder.space == from
+        {
+            holder.space = to.id;
+            holder.parking = parking.start;
+            holder.pieces = to.low_pieces();
+        }
+    }
+
     /// Parks the mappings of the holder.
     fn park(&mut self) {
         let (Some(room), Some(holder)) = (&self.room, self.holder.take()) else {
@@ -85,7 +96,7 @@ impl Work<'_> {
         }
         low.park();
         let room = low.room.as_ref().expect("claimed when the space got its parking");
-        let pieces = self.low_pieces();
+        let pieces = self.space.low_pieces();
         for &(start, len) in &pieces {
             self.room
                 .move_to(parking.start + start, len, room, start)
@@ -106,12 +117,14 @@ impl Work<'_> {
         }
         let mut low = self.shared.low.lock().expect("no panic while moving the low range");
         if let Some(holder) = low.holder.as_mut().filter(|holder| holder.space == self.space.id) {
-            holder.pieces = self.low_pieces();
+            holder.pieces = self.space.low_pieces();
         }
     }
+}
 
+impl Space {
     fn low_pieces(&self) -> Vec<(u64, u64)> {
-        let low = self.space.tree.iter().take_while(|(start, _)| *start < LOW_END);
+        let low = self.tree.iter().take_while(|(start, _)| *start < LOW_END);
         low.filter(|(_, vma)| vma.backed())
             .map(|(start, vma)| (start, vma.end - start))
             .collect()

@@ -27,8 +27,8 @@ pub(crate) enum Kind {
     File(FileMap),
     /// Kept free after an ELF image for its trampolines; the program sees nothing here.
     Gap { image: u64 },
-    /// Trampolines of the image mapped at `image`; the program sees nothing here.
-    Trampolines { image: u64 },
+    /// Trampolines of the image mapped at `image`, from its patched copy; the program sees nothing here.
+    Trampolines { image: u64, code: Arc<PatchedImage> },
 }
 
 /// The use of private memory.
@@ -66,6 +66,40 @@ impl Vma {
     /// Whether the host has anything mapped here.
     pub(crate) fn backed(&self) -> bool {
         !matches!(self.kind, Kind::Gap { .. })
+    }
+
+    /// Whether the contents are those of a file, or are seen by all who map it: they can be mapped anew at any time.
+    pub(crate) fn is_remakeable(&self) -> bool {
+        match &self.kind {
+            Kind::File(file) => file.shared || !file.touched,
+            Kind::Trampolines { .. } => true,
+            Kind::Anonymous(_) | Kind::Gap { .. } => false,
+        }
+    }
+
+    /// Whether the contents are this space's own.
+    pub(crate) fn is_private(&self) -> bool {
+        self.backed() && !self.is_remakeable()
+    }
+
+    /// Whether the host needs the same mapping for both, of which one is remakeable and both start at one address.
+    pub(crate) fn is_same_as(&self, other: &Vma) -> bool {
+        if self.end != other.end || self.prot != other.prot || !other.is_remakeable() {
+            return false;
+        }
+        match (&self.kind, &other.kind) {
+            (Kind::File(a), Kind::File(b)) => {
+                let image = |file: &FileMap| file.patched.as_ref().map(Arc::as_ptr);
+                Arc::ptr_eq(&a.content, &b.content)
+                    && a.offset == b.offset
+                    && a.shared == b.shared
+                    && image(a) == image(b)
+            }
+            (Kind::Trampolines { image: a, code: x }, Kind::Trampolines { image: b, code: y }) => {
+                a == b && Arc::ptr_eq(x, y)
+            }
+            _ => false,
+        }
     }
 
     /// Whether `next`, starting where this ends, goes on with the same thing.
@@ -189,6 +223,11 @@ impl Tree {
     /// All mappings in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Vma)> {
         self.map.iter().map(|(&start, vma)| (start, vma))
+    }
+
+    /// The mapping that starts at `start`.
+    pub(crate) fn get(&self, start: u64) -> Option<&Vma> {
+        self.map.get(&start)
     }
 
     /// Forgets everything.

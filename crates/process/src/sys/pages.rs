@@ -1,0 +1,200 @@
+//! Which pages of a range hold contents of their own: what a copy of private memory has to copy.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+
+use super::{PAGE, last_error};
+
+/// Bits of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
+const ENTRY_PRESENT: u64 = 1 << 63;
+const ENTRY_SWAPPED: u64 = 1 << 62;
+const ENTRY_FILE: u64 = 1 << 61;
+
+/// Categories of the PAGEMAP_SCAN ioctl (include/uapi/linux/fs.h since Linux 6.7).
+const PAGE_IS_FILE: u64 = 1 << 2;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_SWAPPED: u64 = 1 << 4;
+const PAGE_IS_PFNZERO: u64 = 1 << 5;
+/// `_IOWR('f', 16, struct pm_scan_arg)`.
+const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
+
+/// Regions per PAGEMAP_SCAN, and entries per read of the pagemap.
+const BATCH: usize = 512;
+
+/// `struct pm_scan_arg`.
+#[repr(C)]
+struct ScanArg {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+/// `struct page_region`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Region {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// Looks into this process's page tables.
+#[derive(Debug)]
+pub(crate) struct PageScan {
+    pagemap: io::Result<File>,
+    /// The host has PAGEMAP_SCAN, as far as is known.
+    fast: AtomicBool,
+}
+
+impl PageScan {
+    /// Opens this process's page map; that it cannot be shows when it is needed.
+    pub(crate) fn new() -> Self {
+        Self {
+            pagemap: File::open("/proc/self/pagemap"),
+            fast: AtomicBool::new(true),
+        }
+    }
+
+    /// Whether looking costs by what is there, not by the length of the range.
+    pub(crate) fn is_fast(&self) -> bool {
+        self.fast.load(Ordering::Relaxed)
+    }
+
+    /// The pages of `range` that were written: private memory in or out of the host's swap, no zero pages, no pages
+    /// that still are a file's. Adjacent ones are one range.
+    pub(crate) fn written(&self, range: Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
+        let pagemap = self
+            .pagemap
+            .as_ref()
+            .map_err(|error| Errno::from_io_error(error).unwrap_or(Errno::IO))?;
+        let mut found = Vec::new();
+        if self.is_fast() {
+            match scan(pagemap, range.clone(), &mut found) {
+                Err(Errno::NOTTY | Errno::INVAL) => self.fast.store(false, Ordering::Relaxed),
+                result => return result.map(|()| found),
+            }
+            found.clear();
+        }
+        read_entries(pagemap, range, &mut found)?;
+        Ok(found)
+    }
+}
+
+/// Appends a range, joined to the last if it follows that.
+fn push(found: &mut Vec<Range<u64>>, range: Range<u64>) {
+    match found.last_mut() {
+        Some(last) if last.end == range.start => last.end = range.end,
+        _ => found.push(range),
+    }
+}
+
+fn scan(pagemap: &File, range: Range<u64>, found: &mut Vec<Range<u64>>) -> Result<(), Errno> {
+    let mut regions = [Region::default(); BATCH];
+    let mut at = range.start;
+    while at < range.end {
+        let mut arg = ScanArg {
+            size: size_of::<ScanArg>() as u64,
+            flags: 0,
+            start: at,
+            end: range.end,
+            walk_end: 0,
+            vec: regions.as_mut_ptr() as u64,
+            vec_len: BATCH as u64,
+            max_pages: 0,
+            category_inverted: PAGE_IS_FILE | PAGE_IS_PFNZERO,
+            category_mask: PAGE_IS_FILE | PAGE_IS_PFNZERO,
+            category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
+            return_mask: PAGE_IS_PRESENT,
+        };
+        // SAFETY: the host writes to `arg` and to at most `vec_len` regions.
+        let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
+        let count = usize::try_from(count).map_err(|_| last_error())?;
+        regions[..count]
+            .iter()
+            .for_each(|region| push(found, region.start..region.end));
+        at = if arg.walk_end > at { arg.walk_end } else { range.end };
+    }
+    Ok(())
+}
+
+fn read_entries(pagemap: &File, range: Range<u64>, found: &mut Vec<Range<u64>>) -> Result<(), Errno> {
+    let mut bytes = [0; BATCH * 8];
+    let mut at = range.start;
+    while at < range.end {
+        let count = (((range.end - at) / PAGE) as usize).min(BATCH);
+        let part = &mut bytes[..count * 8];
+        pagemap
+            .read_exact_at(part, at / PAGE * 8)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        for entry in part.chunks_exact(8) {
+            let entry = u64::from_le_bytes(entry.try_into().expect("chunks of eight"));
+            if entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0 && entry & ENTRY_FILE == 0 {
+                push(found, at..at + PAGE);
+            }
+            at += PAGE;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Backing, READ, Room, WRITE};
+    use super::*;
+
+    #[test]
+    fn both_ways_find_the_written_pages_only() {
+        let room = Room::claim(0x54fd_0000_0000..0x54fd_1000_0000).unwrap();
+        let start = room.range().start;
+        room.map(start, 0x100_0000, READ | WRITE, &Backing::Anonymous, false)
+            .unwrap();
+        for page in [3, 4, 900, 2000] {
+            room.zero(start + page * PAGE, 8);
+        }
+        let expected: Vec<_> = [3..5, 900..901, 2000..2001]
+            .map(|pages: Range<u64>| start + pages.start * PAGE..start + pages.end * PAGE)
+            .into();
+        let scan = PageScan::new();
+        let whole = start..start + 0x100_0000;
+        assert_eq!(scan.written(whole.clone()).unwrap(), expected);
+        let slow = PageScan {
+            fast: AtomicBool::new(false),
+            ..PageScan::new()
+        };
+        assert_eq!(slow.written(whole).unwrap(), expected);
+    }
+
+    #[test]
+    fn pages_of_a_file_count_once_they_are_written() {
+        let room = Room::claim(0x54fc_0000_0000..0x54fc_1000_0000).unwrap();
+        let start = room.range().start;
+        let fd = rustix::fs::memfd_create("pages", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::io::pwrite(&fd, &[1; 4 * PAGE as usize], 0).unwrap();
+        let backing = Backing::File {
+            fd: std::os::fd::AsFd::as_fd(&fd),
+            offset: 0,
+            shared: false,
+        };
+        room.map(start, 4 * PAGE, READ | WRITE, &backing, false).unwrap();
+        room.advise(start, 4 * PAGE, libc::MADV_POPULATE_READ).unwrap();
+        room.zero(start + 2 * PAGE, 8);
+        let scan = PageScan::new();
+        let third = start + 2 * PAGE..start + 3 * PAGE;
+        assert_eq!(scan.written(start..start + 4 * PAGE).unwrap(), vec![third]);
+    }
+}
