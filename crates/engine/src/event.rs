@@ -5,7 +5,7 @@
 //! pushed. Two events with one key are a bug and are asserted against when they meet at the head of the queue.
 
 use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// Bits of the sequence number within [`Key::order`]; the rest holds the source.
 const SEQUENCE_BITS: u32 = 42;
@@ -83,15 +83,31 @@ impl<B> Ord for Event<B> {
     }
 }
 
+/// Queues of events that came in order, next to the heap: one for each neighbour of a router, and one for departures.
+const LANES: usize = 3;
+
 /// Pending events of one kernel.
+///
+/// Frames of one link arrive in the order they were sent, so most events are later than those of the same origin before
+/// them. They line up in a few lanes, each in order, and the earliest event is the least of the lanes' heads and the top
+/// of a heap for those that fit nowhere. The order of events is that of their keys, wherever they waited.
 #[derive(Debug)]
 pub struct EventQueue<B> {
+    lanes: [VecDeque<Event<B>>; LANES],
     heap: BinaryHeap<Event<B>>,
+}
+
+/// Where an event waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Lane(usize),
+    Heap,
 }
 
 impl<B> Default for EventQueue<B> {
     fn default() -> Self {
         Self {
+            lanes: Default::default(),
             heap: BinaryHeap::new(),
         }
     }
@@ -99,21 +115,45 @@ impl<B> Default for EventQueue<B> {
 
 impl<B> EventQueue<B> {
     /// Adds an event.
+    #[inline]
     pub fn push(&mut self, event: Event<B>) {
+        for lane in &mut self.lanes {
+            if lane.back().is_none_or(|last| last.key < event.key) {
+                lane.push_back(event);
+                return;
+            }
+        }
         self.heap.push(event);
     }
 
+    /// The earliest event and where it waits.
+    #[inline]
+    fn head(&self) -> Option<(Place, &Event<B>)> {
+        let mut head = self.heap.peek().map(|event| (Place::Heap, event));
+        for (index, lane) in self.lanes.iter().enumerate() {
+            if let Some(event) = lane.front()
+                && head.is_none_or(|(_, least)| event.key < least.key)
+            {
+                head = Some((Place::Lane(index), event));
+            }
+        }
+        head
+    }
+
     /// Time of the earliest event, ns; `u64::MAX` when the queue is empty.
+    #[inline]
     pub fn next_ns(&self) -> u64 {
-        self.heap.peek().map_or(u64::MAX, |event| event.key.at_ns)
+        self.head().map_or(u64::MAX, |(_, event)| event.key.at_ns)
     }
 
     /// Takes the earliest event if its time is exactly `at_ns`.
     ///
     /// # Panics
     /// If an event earlier than `at_ns` was left behind, or two events share a key.
+    #[inline]
     pub fn pop_at(&mut self, at_ns: u64) -> Option<Event<B>> {
-        let head_ns = self.next_ns();
+        let (place, head) = self.head()?;
+        let head_ns = head.key.at_ns;
         assert!(
             head_ns >= at_ns,
             "an event at {head_ns} ns was left behind; it is {at_ns} ns now"
@@ -121,21 +161,27 @@ impl<B> EventQueue<B> {
         if head_ns != at_ns {
             return None;
         }
-        let event = self.heap.pop()?;
-        if let Some(next) = self.heap.peek() {
+        let event = match place {
+            Place::Lane(index) => self.lanes[index].pop_front(),
+            Place::Heap => self.heap.pop(),
+        }?;
+        if let Some((_, next)) = self.head() {
             assert!(next.key != event.key, "two events share the key {:?}", event.key);
         }
         Some(event)
     }
 
     /// Drops the events `keep` says no to.
-    pub fn retain(&mut self, keep: impl FnMut(&Event<B>) -> bool) {
+    pub fn retain(&mut self, mut keep: impl FnMut(&Event<B>) -> bool) {
+        for lane in &mut self.lanes {
+            lane.retain(&mut keep);
+        }
         self.heap.retain(keep);
     }
 
     /// All pending events, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &Event<B>> {
-        self.heap.iter()
+        self.lanes.iter().flatten().chain(&self.heap)
     }
 }
 
@@ -186,6 +232,26 @@ mod tests {
             prop_assert_eq!(drain(&mut in_order), expected.clone());
             prop_assert_eq!(drain(&mut interleaved), expected);
         }
+    }
+
+    #[test]
+    fn events_that_do_not_line_up_are_dropped_and_taken_like_others() {
+        let mut source = Source::new(0);
+        let mut queue = EventQueue::default();
+        // Later first: a lane takes one each, the heap the rest.
+        let times = (0..LANES as u64 + 5).rev();
+        for at_ns in times.clone().chain(times) {
+            let key = source.key(at_ns);
+            queue.push(Event {
+                key,
+                body: at_ns as u32,
+            });
+        }
+        assert!(!queue.heap.is_empty() && queue.iter().count() == 2 * (LANES + 5));
+        queue.retain(|event| event.body % 3 != 0);
+        let left: Vec<u32> = drain(&mut queue).into_iter().map(|(_, body)| body).collect();
+        let kept = (0..LANES as u32 + 5).filter(|at| at % 3 != 0);
+        assert_eq!(left, kept.flat_map(|at| [at, at]).collect::<Vec<_>>());
     }
 
     #[test]
