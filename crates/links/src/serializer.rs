@@ -26,6 +26,21 @@ pub(crate) fn serialization_time(wire_bytes: u32, rate: Rate) -> SimDuration {
     SimDuration(u64::try_from(ns).expect("a frame takes longer than 584 years"))
 }
 
+/// Time of `wire_bytes` and a `carried` remainder at `rate`: whole nanoseconds (none: they do not fit) and what is left.
+#[inline]
+fn division(wire_bytes: u32, carried: u64, rate: Rate) -> (Option<u64>, u64) {
+    let bps = rate.as_bps();
+    let work = u128::from(wire_bytes) * 8 * NS_PER_S + u128::from(carried);
+    // A division by 128 bits is many times as slow, and hardly ever needed.
+    match u64::try_from(work) {
+        Ok(work) => (Some(work / bps), work % bps),
+        Err(_) => (
+            u64::try_from(work / u128::from(bps)).ok(),
+            (work % u128::from(bps)) as u64,
+        ),
+    }
+}
+
 /// The sender's end of the wire. Knows when it is free again, to a fraction of a nanosecond.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Serializer {
@@ -57,13 +72,11 @@ impl Serializer {
             self.free_ns = now.as_ns();
             self.remainder = 0;
         }
-        let bps = u128::from(rate.as_bps());
-        let work = u128::from(wire_bytes) * 8 * NS_PER_S + u128::from(self.remainder);
-        let ns = u64::try_from(work / bps)
-            .ok()
-            .and_then(|ns| self.free_ns.checked_add(ns));
-        self.free_ns = ns.unwrap_or_else(|| panic!("virtual time overflows: a frame at {now} and {rate} never leaves"));
-        self.remainder = (work % bps) as u64;
+        let (ns, remainder) = division(wire_bytes, self.remainder, rate);
+        let free_ns = ns.and_then(|ns| self.free_ns.checked_add(ns));
+        self.free_ns =
+            free_ns.unwrap_or_else(|| panic!("virtual time overflows: a frame at {now} and {rate} never leaves"));
+        self.remainder = remainder;
         Slot {
             start,
             end: self.free_at(),
