@@ -124,13 +124,25 @@ static bool wt_port_full(const struct wt_port *port)
 	return under_way >= port->ring || under_way > WT_NIC_RING - WT_NIC_BURST;
 }
 
-/* The queue is stopped: ask for an entry when half of what is under way has left, as an interrupt would be moderated. */
+/*
+ * The queue is stopped: ask for the entry that can start it again. A full ring waits until half of what is under way has
+ * left, as an interrupt would be moderated; the byte limit until no more is under way than it allows.
+ */
 static void wt_port_wish(struct wt_port *port)
 {
-	u32 under_way = wt_port_under_way(port);
+	const struct netdev_queue *queue = netdev_get_tx_queue(port->dev, 0);
+	u32 under_way = wt_port_under_way(port), frames = 0;
+	int excess = -netdev_queue_dql_avail(queue);
 
-	if (under_way)
-		port->shared->want_done_index = port->tail + max(1u, under_way / 2) - 1;
+	if (!under_way)
+		return;
+	if (netif_tx_queue_stopped(queue))
+		frames = under_way / 2;
+	for (u64 i = port->tail; excess > 0 && i < port->head; i++) {
+		excess -= port->bytes[i % WT_NIC_RING];
+		frames = max_t(u32, frames, i + 1 - port->tail);
+	}
+	port->shared->want_done_index = port->tail + max(1u, frames) - 1;
 }
 
 /* Takes note of all frames that have left by now. Runs in interrupts and at transmits. */
