@@ -83,16 +83,17 @@ void wt_to_host(void)
 	wt_leave_idle();
 }
 
-/* All that arrived at this instant, as interrupts. */
-static void wt_interrupts(void)
+/* All that arrived at this instant, as interrupts. Return: whether a timer was among it. */
+static bool wt_interrupts(void)
 {
 	static struct pt_regs idle_regs;
 	struct pt_regs *old = set_irq_regs(&idle_regs);
 	u32 events = wt_entry->events;
+	bool timer = wt_timer_due();
 
 	wt_entry->events = 0;
 	irq_enter();
-	if (wt_timer_due())
+	if (timer)
 		wt_timer_fire();
 	if (events & WT_EV_TX_DONE)
 		wt_nic_tx_done();
@@ -104,15 +105,23 @@ static void wt_interrupts(void)
 		wt_ctl_wake();
 	irq_exit();
 	set_irq_regs(old);
+	return timer;
 }
 
 /**
  * arch_cpu_idle - wait for the next event: go to the host until it has one
+ *
+ * The idle loop around it has something to do only when a task is to run, or when the timer has to be set anew. While the
+ * tick goes on it takes care of new timers.
  */
 void arch_cpu_idle(void)
 {
-	wt_to_host();
-	wt_interrupts();
+	bool timer;
+
+	do {
+		wt_to_host();
+		timer = wt_interrupts();
+	} while (!timer && !need_resched() && !tick_nohz_tick_stopped());
 }
 
 void wt_relax(void)
