@@ -9,6 +9,9 @@
 `run` stops when every kernel has booted: from there on all symbols are known. One breakpoint stops in every node. A
 condition may compare $node with == and != ; at every stop $node holds the name of the node that runs ("" between
 nodes). `windtunnel-images` lists what is loaded where.
+
+Programs linked to fixed addresses (python3, for one) share them: of several in a run, gdb may show the symbols of the wrong
+one.
 """
 
 import re
@@ -17,8 +20,8 @@ import gdb
 
 HOOK = "windtunnel_gdb_image_hook"
 BOOTED = "windtunnel_gdb_booted_hook"
-# struct Image of crates/cli/src/debug.rs: next, path, node, bias; 8 bytes each.
-IMAGE_BYTES = 32
+# struct Image of crates/cli/src/debug.rs: path, node, bias; 8 bytes each.
+IMAGE_BYTES = 24
 COMPARISON = re.compile(r'\$node\s*(==|!=)\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -66,13 +69,11 @@ def current_node():
 
 def images():
     """(path, node, bias) of every loaded image, oldest first."""
-    found = []
     at = word(read(address_of("windtunnel_gdb_images"), 8), 0)
-    while at:
-        data = read(at, IMAGE_BYTES)
-        found.append((c_string(word(data, 1)), c_string(word(data, 2)), word(data, 3)))
-        at = word(data, 0)
-    return found[::-1]
+    count = word(read(address_of("windtunnel_gdb_image_count"), 8), 0)
+    data = read(at, count * IMAGE_BYTES) if count else b""
+    rows = (data[start : start + IMAGE_BYTES] for start in range(0, len(data), IMAGE_BYTES))
+    return [(c_string(word(row, 0)), c_string(word(row, 1)), word(row, 2)) for row in rows]
 
 
 class ImageHook(gdb.Breakpoint):
@@ -85,14 +86,15 @@ class ImageHook(gdb.Breakpoint):
 
     def stop(self):
         for path, node, bias in images():
-            # Several nodes may run a program at one address, one after the other.
-            if (path, bias) in self.known:
-                continue
-            self.known.add((path, bias))
-            try:
-                gdb.execute(f"add-symbol-file {quoted(path)} -o {bias:#x}", to_string=True)
-            except gdb.error as error:
-                print(f"windtunnel: no symbols of {path} ({node}): {error}")
+            # Several programs have a library at one address, one after the other.
+            if (path, bias) not in self.known:
+                self.known.add((path, bias))
+                try:
+                    gdb.execute(f"add-symbol-file {quoted(path)} -o {bias:#x}", to_string=True)
+                except gdb.error as error:
+                    print(f"windtunnel: no symbols of {path} ({node}): {error}")
+        # Those of images that are gone stay: gdb 13 falls over its own feet when it has to forget probes of a C library.
+        # Under a debugger, therefore, a program does not get the addresses of one before it as long as there are others.
         return False
 
 
@@ -180,8 +182,10 @@ def install():
         "set confirm off",
         "set pagination off",
         "set breakpoint pending on",
-        # The engine uses these itself: unpatched system calls, faults of programs, traps of rdtsc and cpuid.
-        "handle SIGSYS SIGSEGV nostop noprint pass",
+        # The engine uses these itself: unpatched system calls, faults of programs, traps of rdtsc and cpuid, the watchdog.
+        "handle SIGSYS SIGSEGV SIGUSR2 nostop noprint pass",
+        # The C library whose symbols come with a program is not that of this process: it says nothing of its threads.
+        "set libthread-db-search-path /nonexistent",
     ):
         gdb.execute(setting, to_string=True)
     ListImages()

@@ -7,27 +7,40 @@
 use std::collections::HashMap;
 use std::ffi::{CString, c_char};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// One loaded image; never freed.
+/// One loaded image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Image {
-    /// Next older image, or null.
-    next: *const Image,
-    /// Host path of the ELF file.
+    /// Host path of the ELF file, a C string.
     path: *const c_char,
-    /// Name of the node that loaded it.
+    /// Name of the node that loaded it first.
     node: *const c_char,
     /// Run-time address minus link-time address, bytes.
     bias: u64,
 }
 
-/// The newest image; older ones follow by `next`.
+// SAFETY: the pointers are to strings that live for good and never change.
+#[allow(unsafe_code)]
+unsafe impl Send for Image {}
+
+/// The loaded images, oldest first.
+static IMAGES: Mutex<Vec<Image>> = Mutex::new(Vec::new());
+
+/// The first of the loaded images; the others follow it.
 #[allow(unsafe_code)]
 // SAFETY: the name is ours alone, so it replaces no symbol of another library.
 #[unsafe(no_mangle)]
 #[used]
 static windtunnel_gdb_images: AtomicPtr<Image> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Number of loaded images.
+#[allow(unsafe_code)]
+// SAFETY: as above.
+#[unsafe(no_mangle)]
+#[used]
+static windtunnel_gdb_image_count: AtomicUsize = AtomicUsize::new(0);
 
 /// Name of the running node as a C string, or null between nodes.
 #[allow(unsafe_code)]
@@ -36,7 +49,7 @@ static windtunnel_gdb_images: AtomicPtr<Image> = AtomicPtr::new(std::ptr::null_m
 #[used]
 static windtunnel_gdb_current_node: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Called after an image was added to the list; the debugger's breakpoint goes here.
+/// Called after the list has changed; the debugger's breakpoint goes here.
 #[allow(unsafe_code)]
 // SAFETY: as above.
 #[unsafe(no_mangle)]
@@ -63,13 +76,23 @@ pub fn all_booted() {
 
 /// Adds an image to the debugger's list: the ELF file at host path `path`, run by `node`, at load bias `bias`.
 pub fn image_loaded(path: &str, bias: u64, node: &str) {
-    let image = Box::leak(Box::new(Image {
-        next: windtunnel_gdb_images.load(Ordering::Relaxed),
-        path: c_string(path),
-        node: c_string(node),
-        bias,
-    }));
-    windtunnel_gdb_images.store(image, Ordering::Release);
+    let (path, node) = (c_string(path), c_string(node));
+    change_images(|images| images.push(Image { path, node, bias }));
+}
+
+/// Takes the image of `path` at load bias `bias` off the list, while it is still mapped: the debugger has to take its
+/// breakpoints out of it.
+pub fn image_gone(path: &str, bias: u64) {
+    let path = c_string(path);
+    change_images(|images| images.retain(|image| (image.path, image.bias) != (path, bias)));
+}
+
+/// Changes the list and shows it to the debugger.
+fn change_images(change: impl FnOnce(&mut Vec<Image>)) {
+    let mut images = IMAGES.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    change(&mut images);
+    windtunnel_gdb_images.store(images.as_mut_ptr(), Ordering::Relaxed);
+    windtunnel_gdb_image_count.store(images.len(), Ordering::Relaxed);
     windtunnel_gdb_image_hook();
 }
 
@@ -119,14 +142,22 @@ mod tests {
     fn the_layout_is_what_the_script_reads() {
         use std::mem::offset_of;
         let offsets = [
-            offset_of!(Image, next),
             offset_of!(Image, path),
             offset_of!(Image, node),
             offset_of!(Image, bias),
         ];
-        assert_eq!(offsets, [0, 8, 16, 24]);
-        let before = windtunnel_gdb_images.load(Ordering::Acquire).cast_const();
+        assert_eq!((offsets, size_of::<Image>()), ([0, 8, 16], 24));
+    }
+
+    #[test]
+    fn images_come_and_go() {
+        let count = || windtunnel_gdb_image_count.load(Ordering::Relaxed);
         image_loaded("/bin/true", 4096, "h1");
-        assert_ne!(windtunnel_gdb_images.load(Ordering::Acquire).cast_const(), before);
+        image_loaded("/bin/true", 8192, "h2");
+        assert_eq!(count(), 2);
+        image_gone("/bin/true", 4096);
+        assert_eq!(count(), 1);
+        assert_eq!(IMAGES.lock().unwrap()[0].bias, 8192);
+        assert!(!windtunnel_gdb_images.load(Ordering::Relaxed).is_null());
     }
 }

@@ -10,7 +10,7 @@ use windtunnel_base::{Rng, random};
 use windtunnel_kernel::{BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState};
 use windtunnel_links::{Link, LinkParams};
 use windtunnel_process::trap::TrapThread;
-use windtunnel_process::{NodeConfig, ProcessHost};
+use windtunnel_process::{ImageHook, NodeConfig, ProcessHost};
 use windtunnel_results::{KernelRecord, Manifest, ScenarioRecord, hex};
 use windtunnel_scenario::{LinkSpec, Node as NodeSpec, Scenario};
 
@@ -22,7 +22,7 @@ use crate::host::NodeHost;
 use crate::layout::Layout;
 use crate::node::{Body, Node, NodeCalls};
 use crate::programs::Programs;
-use crate::run::{Books, Options, Parts};
+use crate::run::{Books, DebugHooks, Options, Parts};
 use crate::shared::Shared;
 use crate::watchdog::{LastWords, Watchdog};
 use crate::window::{Outbox, Windows};
@@ -76,7 +76,8 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
     };
     let watchdog = Watchdog::start(books.shared.clone(), words);
     let image = Image::open(&options.kernel_image)?;
-    let files = windtunnel_process::Shared::new(Path::new("/")).map_err(EngineError::Shared)?;
+    let image_hook = options.debug.map(|debug| image_hook(debug, books.shared.nodes.clone()));
+    let files = windtunnel_process::Shared::with_image_hook(Path::new("/"), image_hook).map_err(EngineError::Shared)?;
     let traps = TrapThread::install(ThreadContext::install()?)?;
     let vector_state = if traps.facts().cpuid_masked {
         VectorState::FXSAVE_ONLY
@@ -287,6 +288,14 @@ impl Builder<'_> {
         };
         self.books.manifest.kernels.push(record);
     }
+}
+
+/// Passes on to a debugger what it has to know of the images of programs; `nodes` by number.
+fn image_hook(debug: DebugHooks, nodes: Vec<String>) -> ImageHook {
+    Box::new(move |image| match image.mapped {
+        true => (debug.image)(image.path, image.bias, &nodes[image.node as usize]),
+        false => (debug.image_gone)(image.path, image.bias),
+    })
 }
 
 /// What ethtool shows of a link, Mb/s.

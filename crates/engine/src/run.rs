@@ -57,6 +57,8 @@ pub struct Options {
 pub struct DebugHooks {
     /// An image was loaded: path of its file on the host, load bias, node.
     pub image: fn(&str, u64, &str),
+    /// It goes: path and load bias.
+    pub image_gone: fn(&str, u64),
     /// This node runs from now on; empty: none does.
     pub node: fn(&str),
 }

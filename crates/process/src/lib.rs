@@ -8,6 +8,7 @@
 mod elf;
 mod files;
 mod image;
+mod image_watch;
 pub mod patch;
 mod patched;
 mod space;
@@ -29,9 +30,11 @@ use windtunnel_kernel::abi;
 pub use elf::{Elf, ElfError, Segment};
 pub use files::{NodeFile, NodeFileError, WriteError};
 pub use image::ExecError;
+pub use image_watch::{ImageEvent, ImageHook};
 pub use patched::ImageRecord;
 
 use files::{FdBudget, FileService, HostTree};
+use image_watch::ImageWatch;
 use patched::ImageCache;
 use space::{Low, Spaces};
 
@@ -45,6 +48,8 @@ pub struct Shared {
     fds: FdBudget,
     images: ImageCache,
     low: Mutex<Low>,
+    /// Only under a debugger.
+    image_watch: Option<ImageWatch>,
     /// Bytes of value 1, to be read into program memory.
     ones: OwnedFd,
     pages: sys::PageScan,
@@ -86,6 +91,14 @@ impl Shared {
     /// # Errors
     /// When `root` cannot be opened, or memory files cannot be made.
     pub fn new(root: &Path) -> Result<Arc<Self>, ProcessError> {
+        Self::with_image_hook(root, None)
+    }
+
+    /// As [`Shared::new`], for a run under a debugger, which `hook` tells of every image.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_image_hook(root: &Path, hook: Option<ImageHook>) -> Result<Arc<Self>, ProcessError> {
         let host_tree = HostTree::new(root).map_err(|errno| ProcessError::Root {
             path: root.display().to_string(),
             errno,
@@ -98,6 +111,7 @@ impl Shared {
             fds: FdBudget::from_process_limit(),
             images: ImageCache::default(),
             low: Mutex::default(),
+            image_watch: hook.map(ImageWatch::new),
             ones,
             pages: sys::PageScan::new(),
         }))

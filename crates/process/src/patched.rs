@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::elf::{Elf, ElfError};
 use crate::patch;
-use crate::sys::PAGE;
+use crate::sys::{EXEC, PAGE};
 
 /// A program image that ran or was mapped executable, for the manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,6 +39,23 @@ impl PatchedImage {
     /// The memory file.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
+    }
+
+    /// The load bias (run-time address minus link-time address), given that the file's `offset` is mapped at `start`.
+    pub(crate) fn bias(&self, start: u64, offset: u64) -> Option<u64> {
+        let segment = self
+            .elf
+            .executable_at(offset)
+            // Older linkers' first segment is the text; newer ones map the whole file before the parts.
+            .or_else(|| {
+                let mut segments = self.elf.segments.iter();
+                segments.find(|segment| segment.prot & EXEC != 0 && offset <= segment.offset)
+            })?;
+        let page = |value: u64| value - value % PAGE;
+        let vaddr = page(segment.vaddr)
+            .checked_add(offset)?
+            .checked_sub(page(segment.offset))?;
+        start.checked_sub(vaddr)
     }
 
     fn new(file: &[u8]) -> Result<Self, ImageError> {

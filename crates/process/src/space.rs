@@ -28,7 +28,7 @@ use rustix::io::Errno;
 
 use crate::Shared;
 use crate::files::Content;
-use crate::sys::{Backing, PAGE, Room};
+use crate::sys::{Backing, EXEC, PAGE, Room};
 
 use family::{Family, Home};
 pub(crate) use low::{LOW_END, Low};
@@ -48,6 +48,11 @@ const AFTER_IMAGE: u64 = 4 << 20;
 const STACK_RANGE: Range<u64> = 128 << 10..256 << 20;
 /// End of addresses a program may name.
 const TASK_SIZE: u64 = (1 << 47) - PAGE;
+
+/// Number of the node a space is of.
+pub(crate) fn node_of(space: u64) -> u32 {
+    ((space >> 32) - 1) as u32
+}
 
 /// A program's request that was not carried out as Linux would; reported once per run.
 pub(crate) type Note = (u32, &'static str);
@@ -138,6 +143,13 @@ impl Spaces {
         id
     }
 
+    /// Tells a debugger what is mapped in a space, if one listens.
+    fn tell_images(&self, id: u64) {
+        if let (Some(watch), Some(space)) = (&self.shared.image_watch, self.spaces.get(&id)) {
+            watch.mapped(id, &space.tree);
+        }
+    }
+
     /// Drops a space.
     pub(crate) fn destroy(&mut self, id: u64) {
         self.leave_family(id);
@@ -169,6 +181,9 @@ impl Spaces {
         let mut work = self.work(id).ok_or(Errno::NOMEM)?;
         let result = work.call(nr, args, content);
         work.sync_low();
+        if matches!(i64::from(nr), libc::SYS_mmap | libc::SYS_mprotect) && args[2] & u64::from(EXEC) != 0 {
+            self.tell_images(id);
+        }
         result
     }
 
@@ -379,6 +394,9 @@ impl Work<'_> {
     /// Empties the space down to its first slot.
     fn clear(&mut self) {
         let id = self.space.id;
+        if let Some(watch) = &self.shared.image_watch {
+            watch.unmapping(id);
+        }
         self.shared
             .low
             .lock()
@@ -493,9 +511,12 @@ impl Work<'_> {
         start
     }
 
-    /// Tells the low range, if the space holds it, what to move.
+    /// Tells the low range, if the space holds it, what to move, and a debugger what is there.
     pub(crate) fn finish(&mut self) {
         self.sync_low();
+        if let Some(watch) = &self.shared.image_watch {
+            watch.mapped(self.space.id, &self.space.tree);
+        }
     }
 }
 

@@ -83,6 +83,7 @@ pub fn run(args: &Args) -> Outcome {
         progress: Arc::clone(&progress),
         debug: args.debugger.then_some(DebugHooks {
             image: debug::image_loaded,
+            image_gone: debug::image_gone,
             node: debug::set_node,
         }),
         digest: !args.no_digest,

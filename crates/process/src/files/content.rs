@@ -212,6 +212,11 @@ impl Content {
         }
     }
 
+    /// Whether its name is that of a file of the host with the same bytes.
+    pub(crate) fn is_host_file(&self) -> bool {
+        self.host_index().is_some()
+    }
+
     /// Number of the host file in the tree that all nodes share.
     fn host_index(&self) -> Option<u32> {
         match &*self.state.lock().expect("no panic while a file is in use") {

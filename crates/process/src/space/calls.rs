@@ -183,7 +183,7 @@ impl Work<'_> {
         }
         // What is no program, or cannot be analysed, is mapped as it is.
         if let Ok(image) = file.content.image(&self.shared.fds, &self.shared.images)
-            && let Some(base) = image_base(&image, start, file.offset)
+            && let Some(base) = image.bias(start, file.offset)
         {
             // Place the text first: it may replace what stood where the trampolines go.
             file.patched = Some(image.clone());
@@ -502,24 +502,4 @@ fn map_kind(content: Option<Arc<Content>>, flags: u64, prot: u8, offset: u64, le
         touched: prot & WRITE != 0,
         patched: None,
     }))
-}
-
-/// Where an image is loaded, given that its file's `offset` is mapped at `start`.
-fn image_base(image: &PatchedImage, start: u64, offset: u64) -> Option<u64> {
-    let segment = image
-        .elf
-        .executable_at(offset)
-        // Older linkers' first segment is the text; newer ones map the whole file before the parts.
-        .or_else(|| {
-            image
-                .elf
-                .segments
-                .iter()
-                .find(|s| s.prot & EXEC != 0 && offset <= s.offset)
-        })?;
-    let page = |value: u64| value - value % PAGE;
-    let vaddr = page(segment.vaddr)
-        .checked_add(offset)?
-        .checked_sub(page(segment.offset))?;
-    start.checked_sub(vaddr)
 }

@@ -94,6 +94,9 @@ impl Work<'_> {
         if low.room_of(self.space.id).is_some() {
             return;
         }
+        if let Some(watch) = &self.shared.image_watch {
+            watch.low_range(None);
+        }
         low.park();
         let room = low.room.as_ref().expect("claimed when the space got its parking");
         let pieces = self.space.low_pieces();
@@ -108,6 +111,9 @@ impl Work<'_> {
             parking: parking.start,
             pieces,
         });
+        if let Some(watch) = &self.shared.image_watch {
+            watch.low_range(Some(self.space.id));
+        }
     }
 
     /// Renews the holder's list after a change of its mappings.
