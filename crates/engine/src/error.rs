@@ -197,6 +197,9 @@ impl EngineError {
             }
             Self::Results(error) => error.hint(),
             Self::Output { .. } => Some("what was written so far is kept; free some space".into()),
+            Self::Crash { crash, .. } if crash.message.starts_with("sysrq triggered crash") => {
+                Some("a program of the node asked for it, by way of /proc/sysrq-trigger".into())
+            }
             Self::Crash { .. } | Self::Internal(_) => {
                 Some("this is a bug: please report it with the scenario and the seed".into())
             }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use windtunnel_kernel::{Host, abi};
+use windtunnel_kernel::{FileName, Host, abi};
 use windtunnel_process::{ProcessHost, table};
 use windtunnel_results::{KernelLog, ResultsError};
 
@@ -203,6 +203,25 @@ impl Host for NodeHost {
             pid: a,
             value: b,
         });
+    }
+
+    fn as_read(&mut self, space: u64, address: u64, buffer: *mut u8, len: u64) -> i64 {
+        self.shared.beat();
+        self.programs.as_read(space, address, buffer, len)
+    }
+
+    fn as_write(&mut self, space: u64, address: u64, buffer: *const u8, len: u64) -> i64 {
+        self.shared.beat();
+        self.programs.as_write(space, address, buffer, len)
+    }
+
+    fn as_map(&mut self, space: u64, address: u64, out: &mut abi::Map) -> i64 {
+        self.shared.beat();
+        self.programs.as_map(space, address, out)
+    }
+
+    fn fs_name(&mut self, file: u64, name: &FileName<'_>) {
+        self.programs.fs_name(file, name);
     }
 
     fn unsupported(&mut self, nr: u32, _arg0: u64, comm: &[u8]) {

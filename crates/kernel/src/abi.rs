@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_void};
 use core::mem::{offset_of, size_of};
 
 /// `WT_ABI_VERSION`
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// `WT_FRAME_DAMAGED`: a link changed bits of the frame.
 pub const FRAME_DAMAGED: u32 = 0x1;
 /// `WT_FRAME_SMALL`: data capacity of a pool buffer, bytes.
@@ -41,6 +41,14 @@ pub const PROC_EXITED: u32 = 3;
 pub const PROC_FAULT: u32 = 4;
 /// In `mem_call`: the instance's own memory as a file.
 pub const FILE_RAM: u64 = u64::MAX;
+/// `WT_MAP_SHARED`: others see what is written.
+pub const MAP_SHARED: u32 = 0x1;
+/// `WT_MAP_FILE`: of a file, shared memory included.
+pub const MAP_FILE: u32 = 0x2;
+/// `WT_MAP_HEAP`: below the program break.
+pub const MAP_HEAP: u32 = 0x4;
+/// `WT_MAP_STACK`: made at exec.
+pub const MAP_STACK: u32 = 0x8;
 /// The header's "none" for times and indices (`~0`).
 pub const NONE: u64 = u64::MAX;
 
@@ -196,6 +204,7 @@ pub struct Thread {
     pub active_as: u64,
     pub pid: u64,
     pub reserved: [u64; 8],
+    pub comm: u64,
 }
 
 /// `struct wt_fs_attr`
@@ -259,6 +268,54 @@ pub struct Exec {
     pub reserved: u32,
 }
 
+/// `struct wt_file_name`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct FileName {
+    pub ino: u64,
+    pub dev_major: u32,
+    pub dev_minor: u32,
+    pub path: *const c_char,
+    pub path_len: u64,
+}
+
+/// `struct wt_map`
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Map {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub ino: u64,
+    pub dev_major: u32,
+    pub dev_minor: u32,
+    pub prot: u32,
+    pub flags: u32,
+    pub path_len: u32,
+    pub reserved: u32,
+    pub path: [u8; 4096],
+}
+
+impl Default for Map {
+    fn default() -> Self {
+        Self {
+            start: 0,
+            end: 0,
+            offset: 0,
+            ino: 0,
+            dev_major: 0,
+            dev_minor: 0,
+            prot: 0,
+            flags: 0,
+            path_len: 0,
+            reserved: 0,
+            path: [0; 4096],
+        }
+    }
+}
+
 /// The `host` argument of every call out.
 pub type HostPtr = *mut c_void;
 
@@ -291,6 +348,10 @@ pub struct HostOps {
     pub fs_release: unsafe extern "C" fn(HostPtr, u64),
     pub proc_event: unsafe extern "C" fn(HostPtr, u32, u64, u64, u64),
     pub unsupported: unsafe extern "C" fn(HostPtr, u32, u64, *const c_char),
+    pub as_read: unsafe extern "C" fn(HostPtr, u64, u64, *mut c_void, u64) -> i64,
+    pub as_write: unsafe extern "C" fn(HostPtr, u64, u64, *const c_void, u64) -> i64,
+    pub as_map: unsafe extern "C" fn(HostPtr, u64, u64, *mut Map) -> i64,
+    pub fs_name: unsafe extern "C" fn(HostPtr, u64, *const FileName),
 }
 
 /// `struct wt_nic_conf`
@@ -360,11 +421,13 @@ const _: () = {
     assert!(offset_of!(Thread, fault) == 32);
     assert!(offset_of!(Thread, kernel_text) == 200);
     assert!(offset_of!(Thread, in_user) == 240);
-    assert!(size_of::<Thread>() == 344);
+    assert!(size_of::<Thread>() == 352);
     assert!(size_of::<FsAttr>() == 56);
     assert!(size_of::<FsDirent>() == 272);
     assert!(size_of::<Exec>() == 128);
-    assert!(size_of::<HostOps>() == 8 + 22 * 8);
+    assert!(size_of::<FileName>() == 32);
+    assert!(size_of::<Map>() == 56 + 4096);
+    assert!(size_of::<HostOps>() == 8 + 26 * 8);
     assert!(size_of::<NicConf>() == 40);
     assert!(size_of::<Boot>() == 136);
     assert!(size_of::<Kernel>() == 48);

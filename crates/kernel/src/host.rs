@@ -5,6 +5,19 @@
 
 use crate::abi;
 
+/// What `/proc/PID/maps` shows of mappings of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileName<'a> {
+    /// Inode number, as of stat(2).
+    pub ino: u64,
+    /// Device, as of stat(2).
+    pub dev_major: u32,
+    /// Device, as of stat(2).
+    pub dev_minor: u32,
+    /// Absolute path in the node.
+    pub path: &'a [u8],
+}
+
 /// Services of the host for one kernel instance.
 ///
 /// Pointers named `user_*` are addresses a program passed: they may be bad, and must be touched by system calls
@@ -53,4 +66,14 @@ pub trait Host {
     fn proc_event(&mut self, event: u32, key: u64, a: u64, b: u64);
     /// A system call that is refused or partial.
     fn unsupported(&mut self, nr: u32, arg0: u64, comm: &[u8]);
+
+    /// Copies `len` bytes at `address` of `space`, whichever program runs, to kernel memory at `buffer`: bytes done
+    /// before the first bad address.
+    fn as_read(&mut self, space: u64, address: u64, buffer: *mut u8, len: u64) -> i64;
+    /// As [`Host::as_read`], the other way round.
+    fn as_write(&mut self, space: u64, address: u64, buffer: *const u8, len: u64) -> i64;
+    /// The first mapping of `space` that ends above `address`: 1 found, 0 none.
+    fn as_map(&mut self, space: u64, address: u64, out: &mut abi::Map) -> i64;
+    /// What `as_map` says of mappings of `file` from now on.
+    fn fs_name(&mut self, file: u64, name: &FileName<'_>);
 }

@@ -26,7 +26,7 @@ mod vector;
 pub use control::{Argument, Completed, Request, SpawnSpec};
 pub use crash::{BacktraceFrame, Crash, CrashKind};
 pub use frame::{Frame, MAX_FRAME_BYTES};
-pub use host::Host;
+pub use host::{FileName, Host};
 pub use image::{Image, ImageError, MAX_IMAGE_BYTES, PAGE_BYTES, Segment};
 pub use instance::{BootConfig, DrainTx, Events, Instance, KernelError, Received, Transmitted};
 pub use nic::{Nic, NicConfig};

@@ -8,7 +8,7 @@ use std::slice;
 
 use crate::abi::{self, HostPtr};
 use crate::frame::Frame;
-use crate::host::Host;
+use crate::host::{FileName, Host};
 use crate::instance::Transmitted;
 use crate::thread::{leave_kernel, room};
 
@@ -86,6 +86,10 @@ impl<H: Host> Ops<H> {
         fs_release: fs_release::<H>,
         proc_event: proc_event::<H>,
         unsupported: unsupported::<H>,
+        as_read: as_read::<H>,
+        as_write: as_write::<H>,
+        as_map: as_map::<H>,
+        fs_name: fs_name::<H>,
     };
 }
 
@@ -249,5 +253,36 @@ unsafe extern "C" fn unsupported<H: Host>(host: HostPtr, nr: u32, arg0: u64, com
         call::<H, _>(host, |context| {
             context.host.unsupported(nr, arg0, CStr::from_ptr(comm).to_bytes())
         })
+    }
+}
+
+unsafe extern "C" fn as_read<H: Host>(host: HostPtr, space: u64, address: u64, buf: *mut c_void, len: u64) -> i64 {
+    // SAFETY: the kernel passes its own host pointer; the host copies with a system call.
+    unsafe { call::<H, _>(host, |context| context.host.as_read(space, address, buf.cast(), len)) }
+}
+
+unsafe extern "C" fn as_write<H: Host>(host: HostPtr, space: u64, address: u64, buf: *const c_void, len: u64) -> i64 {
+    // SAFETY: the kernel passes its own host pointer; the host copies with a system call.
+    unsafe { call::<H, _>(host, |context| context.host.as_write(space, address, buf.cast(), len)) }
+}
+
+unsafe extern "C" fn as_map<H: Host>(host: HostPtr, space: u64, address: u64, out: *mut abi::Map) -> i64 {
+    // SAFETY: the kernel passes its own host pointer and its own result.
+    unsafe { call::<H, _>(host, |context| context.host.as_map(space, address, &mut *out)) }
+}
+
+unsafe extern "C" fn fs_name<H: Host>(host: HostPtr, file: u64, name: *const abi::FileName) {
+    // SAFETY: the kernel passes its own host pointer, and a name of its own that stays as it is during the call out.
+    unsafe {
+        call::<H, _>(host, |context| {
+            let name = &*name;
+            let name = FileName {
+                ino: name.ino,
+                dev_major: name.dev_major,
+                dev_minor: name.dev_minor,
+                path: bytes(name.path, name.path_len),
+            };
+            context.host.fs_name(file, &name);
+        });
     }
 }

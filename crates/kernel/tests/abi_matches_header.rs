@@ -59,7 +59,8 @@ fn facts() -> (Facts, String) {
         }
         Thread = thread {
             entry, fault_entry, fault_stack, slow_entry, fault, fault_signo, fault_code, fault_addr, fault_trapno,
-            fault_err, kernel_text, uaccess, uaccess_fixup, in_user, now_ns, host_fs, active_as, pid, reserved
+            fault_err, kernel_text, uaccess, uaccess_fixup, in_user, now_ns, host_fs, active_as, pid, reserved,
+            comm
         }
         FsAttr = fs_attr { id, size, mtime_ns, ino, mode, uid, gid, rdev_major, rdev_minor, nlink }
         FsDirent = fs_dirent { ino, mode, name_len, name }
@@ -70,7 +71,11 @@ fn facts() -> (Facts, String) {
         HostOps = host_ops {
             version, size, console, panic, frame_alloc, tx_flush, as_create, as_fork, as_destroy, as_activate,
             exec_map, mem_call, fs_lookup, fs_readdir, fs_readlink, fs_open, fs_create, fs_read, fs_write,
-            fs_truncate, fs_size, fs_release, proc_event, unsupported
+            fs_truncate, fs_size, fs_release, proc_event, unsupported, as_read, as_write, as_map, fs_name
+        }
+        FileName = file_name { ino, dev_major, dev_minor, path, path_len }
+        Map = map {
+            start, end, offset, ino, dev_major, dev_minor, prot, flags, path_len, reserved, path
         }
         NicConf = nic_conf { name, mac, reserved, mtu, ring, shared }
         Boot = boot {
@@ -81,7 +86,7 @@ fn facts() -> (Facts, String) {
     }
     constants! { facts, c:
         ABI_VERSION FRAME_DAMAGED FRAME_SMALL TX_IRQ NIC_RING TX_MAX EV_CTL EV_TX_DONE EV_LINK CTL_SYSCALL CTL_SPAWN
-        PROC_STARTED PROC_FAILED PROC_EXITED PROC_FAULT FILE_RAM
+        PROC_STARTED PROC_FAILED PROC_EXITED PROC_FAULT FILE_RAM MAP_SHARED MAP_FILE MAP_HEAP MAP_STACK
     }
     (facts, c)
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use rustix::io::Errno;
 use windtunnel_kernel::abi;
 
-pub(crate) use content::{Content, FdBudget};
+pub(crate) use content::{Content, FdBudget, Shown};
 pub(crate) use host_tree::HostTree;
 pub use overlay::{NodeFile, NodeFileError};
 
@@ -155,6 +155,13 @@ impl FileService {
 
     pub(crate) fn size(&self, handle: u64) -> Result<u64, Errno> {
         self.content(handle)?.size(&self.shared.fds)
+    }
+
+    /// Says what `/proc` shows of mappings of a file.
+    pub(crate) fn show_as(&self, handle: u64, shown: Shown) {
+        if let Ok(content) = self.content(handle) {
+            content.show_as(shown);
+        }
     }
 
     pub(crate) fn release(&mut self, handle: u64) {

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
-use windtunnel_kernel::abi;
+use windtunnel_kernel::{FileName, abi};
 
 pub use elf::{Elf, ElfError, Segment};
 pub use files::{NodeFile, NodeFileError, WriteError};
@@ -33,7 +33,7 @@ pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
 pub use patched::ImageRecord;
 
-use files::{FdBudget, FileService, HostTree};
+use files::{FdBudget, FileService, HostTree, Shown};
 use image_watch::ImageWatch;
 use patched::ImageCache;
 use space::{Low, Spaces};
@@ -283,6 +283,32 @@ impl ProcessHost {
             },
         };
         answer(self.spaces.mem_call(space, nr, args, content))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::as_read`].
+    pub fn as_read(&mut self, space: u64, address: u64, buffer: *mut u8, len: u64) -> i64 {
+        answer(self.spaces.copy(space, sys::Copy::Out, address, buffer as u64, len))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::as_write`].
+    pub fn as_write(&mut self, space: u64, address: u64, buffer: *const u8, len: u64) -> i64 {
+        answer(self.spaces.copy(space, sys::Copy::In, address, buffer as u64, len))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::as_map`].
+    pub fn as_map(&mut self, space: u64, address: u64, out: &mut abi::Map) -> i64 {
+        answer(self.spaces.map_above(space, address, out))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_name`].
+    pub fn fs_name(&mut self, file: u64, name: &FileName<'_>) {
+        let shown = Shown {
+            ino: name.ino,
+            dev_major: name.dev_major,
+            dev_minor: name.dev_minor,
+            path: name.path.into(),
+        };
+        self.files.show_as(file, shown);
     }
 
     /// See [`windtunnel_kernel::host::Host::fs_lookup`].

@@ -19,12 +19,14 @@ mod family;
 mod low;
 mod remap;
 mod tree;
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use windtunnel_kernel::abi;
 
 use crate::Shared;
 use crate::files::Content;
@@ -107,9 +109,9 @@ impl Spaces {
         }
         let room = Arc::new(Room::claim(programs.clone())?);
         Ok(Self {
+            slots: Slots::new(programs, shared.image_watch.is_some()),
             shared,
             room,
-            slots: Slots::new(programs),
             spaces: BTreeMap::new(),
             families: BTreeMap::new(),
             next_id: (u64::from(node) + 1) << 32,
@@ -187,6 +189,12 @@ impl Spaces {
         result
     }
 
+    /// The first mapping of a space that ends above `address`: 1 found, 0 none.
+    pub(crate) fn map_above(&mut self, id: u64, address: u64, out: &mut abi::Map) -> Result<u64, Errno> {
+        let work = self.work(id).ok_or(Errno::SRCH)?;
+        Ok(u64::from(work.map_above(address, out)))
+    }
+
     /// Requests that were refused or changed since the last call.
     pub(crate) fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes).into_iter().collect()
@@ -217,23 +225,30 @@ pub(crate) struct Slots {
     start: u64,
     /// How many use each.
     users: Vec<u32>,
+    /// Where to look first; only under a debugger, which takes a program for the one that was there before.
+    next: Option<usize>,
 }
 
 impl Slots {
-    fn new(programs: Range<u64>) -> Self {
+    fn new(programs: Range<u64>, rotate: bool) -> Self {
         let count = (programs.end - programs.start) / SLOT;
         Self {
             start: programs.start,
             users: vec![0; count as usize],
+            next: rotate.then_some(0),
         }
     }
 
     /// The lowest `count` free slots in a row.
     fn take(&mut self, count: u64) -> Option<Range<u64>> {
         let count = usize::try_from(count).ok()?;
-        let first = (0..self.users.len().checked_sub(count)? + 1)
+        let end = self.users.len().checked_sub(count)? + 1;
+        let from = self.next.unwrap_or(0).min(end);
+        let first = (from..end)
+            .chain(0..from)
             .find(|&first| self.users[first..first + count].iter().all(|&users| users == 0))?;
         self.users[first..first + count].fill(1);
+        self.next = self.next.map(|_| first + count);
         let start = self.start + first as u64 * SLOT;
         Some(start..start + count as u64 * SLOT)
     }

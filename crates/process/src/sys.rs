@@ -33,6 +33,15 @@ pub(crate) struct Room {
     range: Range<u64>,
 }
 
+/// Which way bytes go between a program's memory and the kernel's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copy {
+    /// To the kernel.
+    Out,
+    /// To the program.
+    In,
+}
+
 /// What backs a new mapping.
 pub(crate) enum Backing<'a> {
     /// Zeroed private memory.
@@ -187,6 +196,31 @@ impl Room {
         // SAFETY: both ranges are inside claimed rooms, where no Rust object lives, and do not overlap, for the callers
         // copy between the two places of one mapping; both are mapped, as the callers' trees of mappings say.
         unsafe { std::ptr::copy_nonoverlapping(start as *const u8, to as *mut u8, len as usize) };
+    }
+
+    /// Copies `len` bytes between `start` in the room and kernel memory at `buffer`; bytes done before the first bad
+    /// address.
+    pub(crate) fn copy(&self, direction: Copy, start: u64, buffer: u64, len: u64) -> u64 {
+        let page = start - start % PAGE;
+        self.check(page, start - page + len);
+        let kernel = libc::iovec {
+            iov_base: buffer as *mut libc::c_void,
+            iov_len: len as usize,
+        };
+        let program = libc::iovec {
+            iov_base: start as *mut libc::c_void,
+            iov_len: len as usize,
+        };
+        // SAFETY: the host checks both addresses. The program's is inside a claimed room, where no Rust object lives, and
+        // boundary.h has the other one be the kernel's own memory.
+        let copied = unsafe {
+            let pid = libc::getpid();
+            match direction {
+                Copy::Out => libc::process_vm_readv(pid, &kernel, 1, &program, 1, 0),
+                Copy::In => libc::process_vm_writev(pid, &kernel, 1, &program, 1, 0),
+            }
+        };
+        u64::try_from(copied).unwrap_or(0)
     }
 
     /// Writes zeros over `len` bytes from `start` on, which the caller has mapped writable from a complete file.

@@ -22,7 +22,7 @@
 #ifndef WINDTUNNEL_BOUNDARY_H
 #define WINDTUNNEL_BOUNDARY_H
 
-#define WT_ABI_VERSION 1
+#define WT_ABI_VERSION 2
 
 typedef unsigned char wt_u8;
 typedef unsigned short wt_u16;
@@ -162,6 +162,7 @@ struct wt_thread {
 	wt_u64 active_as;        /* [k>h] address space of the last as_activate, if it is still alive; else 0 */
 	wt_u64 pid;              /* [k>h] pid of the running program thread, for reports */
 	wt_u64 reserved[8];
+	wt_u64 comm;             /* [k>h] address of that thread's name, 16 bytes with NUL; 0 none yet */
 };
 
 /* ------------------------------------------------------------ file service */
@@ -209,6 +210,31 @@ struct wt_exec {
 	wt_u32 low;              /* [h>k] 1: occupies the low range, needs as_activate before it runs */
 	wt_u32 reserved;
 };
+
+/* What /proc/PID/maps shows of mappings of a file. */
+struct wt_file_name {
+	wt_u64 ino;              /* [k>h] inode number and device, as of stat(2) */
+	wt_u32 dev_major, dev_minor; /* [k>h] */
+	const char *path;        /* [k>h] absolute */
+	wt_u64 path_len;         /* [k>h] bytes */
+};
+
+/* A mapping of a program, as /proc/PID/maps shows it. */
+struct wt_map {
+	wt_u64 start, end;       /* [h>k] addresses, whole pages */
+	wt_u64 offset;           /* [h>k] of start in the file, bytes */
+	wt_u64 ino;              /* [h>k] as given by fs_name; 0: no file */
+	wt_u32 dev_major, dev_minor; /* [h>k] */
+	wt_u32 prot;             /* [h>k] PROT_* */
+	wt_u32 flags;            /* [h>k] WT_MAP_* */
+	wt_u32 path_len;         /* [h>k] bytes of path */
+	wt_u32 reserved;
+	char path[4096];         /* [h>k] not NUL-terminated */
+};
+#define WT_MAP_SHARED 0x1u       /* MAP_SHARED */
+#define WT_MAP_FILE 0x2u         /* of a file, shared memory included */
+#define WT_MAP_HEAP 0x4u         /* below the program break */
+#define WT_MAP_STACK 0x8u        /* made at exec */
 
 enum wt_proc_event {
 	WT_PROC_STARTED = 1,     /* a spawn reached its program: a = pid */
@@ -260,6 +286,14 @@ struct wt_host_ops {
 	void (*proc_event)(void *host, wt_u32 event, wt_u64 key, wt_u64 a, wt_u64 b);
 	/* a call that is refused or partial (see `windtunnel syscalls`); comm is the program's name */
 	void (*unsupported)(void *host, wt_u32 nr, wt_u64 arg0, const char *comm);
+	/* copy len bytes at addr of as, whichever program runs, to or from kernel memory: bytes done before the first bad
+	 * address */
+	wt_s64 (*as_read)(void *host, wt_u64 as, wt_u64 addr, void *buf, wt_u64 len);
+	wt_s64 (*as_write)(void *host, wt_u64 as, wt_u64 addr, const void *buf, wt_u64 len);
+	/* the first mapping of as that ends above addr: 1 found, 0 none */
+	wt_s64 (*as_map)(void *host, wt_u64 as, wt_u64 addr, struct wt_map *out);
+	/* what as_map says of mappings of file from now on */
+	void (*fs_name)(void *host, wt_u64 file, const struct wt_file_name *name);
 };
 
 /* -------------------------------------------------------------------- boot */
@@ -323,11 +357,13 @@ WT_SIZE(wt_regs, 144);
 WT_OFFSET(wt_thread, fault, 32);
 WT_OFFSET(wt_thread, kernel_text, 200);
 WT_OFFSET(wt_thread, in_user, 240);
-WT_SIZE(wt_thread, 344);
+WT_SIZE(wt_thread, 352);
 WT_SIZE(wt_fs_attr, 56);
 WT_SIZE(wt_fs_dirent, 272);
 WT_SIZE(wt_exec, 128);
-WT_SIZE(wt_host_ops, 8 + 22 * 8);
+WT_SIZE(wt_file_name, 32);
+WT_SIZE(wt_map, 56 + 4096);
+WT_SIZE(wt_host_ops, 8 + 26 * 8);
 WT_SIZE(wt_nic_conf, 40);
 WT_SIZE(wt_boot, 136);
 WT_SIZE(wt_kernel, 48);

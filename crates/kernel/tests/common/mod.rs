@@ -154,4 +154,14 @@ impl Host for Notes {
         self.events.push((event, key, a, b));
     }
     fn unsupported(&mut self, _: u32, _: u64, _: &[u8]) {}
+    fn as_read(&mut self, _: u64, _: u64, _: *mut u8, _: u64) -> i64 {
+        0
+    }
+    fn as_write(&mut self, _: u64, _: u64, _: *const u8, _: u64) -> i64 {
+        0
+    }
+    fn as_map(&mut self, _: u64, _: u64, _: &mut abi::Map) -> i64 {
+        0
+    }
+    fn fs_name(&mut self, _: u64, _: &windtunnel_kernel::FileName<'_>) {}
 }

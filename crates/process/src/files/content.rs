@@ -24,9 +24,24 @@ pub(crate) struct Content {
     pub name: String,
     /// A result file of the run, where a failed write is the user's loss.
     result: bool,
+    /// As the kernel last told.
+    shown: Mutex<Option<Arc<Shown>>>,
     elf: OnceLock<bool>,
     image: OnceLock<Result<Arc<PatchedImage>, ImageError>>,
     last_use: AtomicU64,
+}
+
+/// What `/proc/PID/maps` shows of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// Inode number in the node.
+    pub ino: u64,
+    /// Device in the node.
+    pub dev_major: u32,
+    /// Device in the node.
+    pub dev_minor: u32,
+    /// Path in the node when it was last mapped.
+    pub path: Box<[u8]>,
 }
 
 #[derive(Debug)]
@@ -87,6 +102,7 @@ impl Content {
             writable,
             name,
             result,
+            shown: Mutex::default(),
             elf: OnceLock::new(),
             image: OnceLock::new(),
             last_use: AtomicU64::new(0),
@@ -152,6 +168,16 @@ impl Content {
     /// Size in bytes.
     pub(crate) fn size(self: &Arc<Self>, budget: &FdBudget) -> Result<u64, Errno> {
         self.with_fd(budget, |fd| Ok(fstat(fd)?.st_size as u64))
+    }
+
+    /// Says what `/proc` shows of mappings from now on.
+    pub(crate) fn show_as(&self, shown: Shown) {
+        *self.shown.lock().expect("no panic while naming a file") = Some(Arc::new(shown));
+    }
+
+    /// What `/proc` shows of mappings; none if nobody said.
+    pub(crate) fn shown(&self) -> Option<Arc<Shown>> {
+        self.shown.lock().expect("no panic while naming a file").clone()
     }
 
     /// Whether a failed write loses a result.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::{FileMap, GUARD, Kind, LOW_END, Role, TASK_SIZE, Vma, Work, low, map_backing};
-use crate::files::Content;
+use crate::files::{Content, Shown};
 use crate::patched::PatchedImage;
 use crate::sys::{EXEC, PAGE, READ, WRITE};
 
@@ -475,6 +475,12 @@ fn map_kind(content: Option<Arc<Content>>, flags: u64, prot: u8, offset: u64, le
                 // A memory file, so that growing and doubling it with mremap is as for any file.
                 let (content, fd) = Content::memory("(shared memory)", true)?;
                 rustix::fs::ftruncate(&fd, len)?;
+                content.show_as(Shown {
+                    ino: 1,
+                    dev_major: 0,
+                    dev_minor: 1,
+                    path: (*b"/dev/zero (deleted)").into(),
+                });
                 Ok(Kind::File(FileMap {
                     content,
                     offset: 0,

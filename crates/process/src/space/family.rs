@@ -29,7 +29,7 @@ pub(super) struct Family {
     /// The one in place first, then by how recently they were.
     members: Vec<u64>,
     /// Start and end of what is frozen; each is one mapping of every member.
-    frozen: BTreeMap<u64, u64>,
+    pub(super) frozen: BTreeMap<u64, u64>,
 }
 
 /// Where the mappings of a slot are while another space has its addresses.
@@ -41,7 +41,7 @@ pub(super) struct Home {
 
 impl Space {
     /// Where `address` is kept while a relative is in place; none for what no relative ever shared.
-    fn parked(&self, address: u64) -> Option<u64> {
+    pub(super) fn parked(&self, address: u64) -> Option<u64> {
         if address < LOW_END {
             return self.parking.as_ref().map(|parking| parking.start + address);
         }
@@ -73,6 +73,7 @@ impl Spaces {
         child.slots.iter().for_each(|range| self.slots.share(range));
         self.families.get_mut(&key).expect("joined above").members.push(id);
         self.spaces.insert(id, child);
+        self.tell_images(id);
         Ok(id)
     }
 
@@ -157,7 +158,7 @@ impl Spaces {
     }
 
     /// The member in place of the family of `id`, if it has one.
-    fn in_place(&self, id: u64) -> Option<u64> {
+    pub(super) fn in_place(&self, id: u64) -> Option<u64> {
         let family = self.spaces.get(&id)?.family?;
         self.families[&family].members.first().copied()
     }

@@ -102,6 +102,15 @@ impl Vma {
         }
     }
 
+    /// As [`Vma::continues_as`], and `/proc` calls both by one name.
+    pub(crate) fn shows_as(&self, start: u64, next: &Vma) -> bool {
+        let same_role = match (&self.kind, &next.kind) {
+            (Kind::Anonymous(a), Kind::Anonymous(b)) => a == b,
+            _ => true,
+        };
+        same_role && self.continues_as(start, next)
+    }
+
     /// Whether `next`, starting where this ends, goes on with the same thing.
     fn continues_as(&self, start: u64, next: &Vma) -> bool {
         if self.prot != next.prot {

@@ -196,6 +196,9 @@ static int load_binary(struct linux_binprm *bprm)
 	ret = -ENOEXEC;
 	if (!x.file || (interp && !x.interp))
 		goto out;
+	wt_name_file(bprm->file, x.file);
+	if (interp)
+		wt_name_file(interp, x.interp);
 
 	ret = begin_new_exec(bprm);
 	if (ret)

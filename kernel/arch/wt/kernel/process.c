@@ -97,6 +97,7 @@ void wt_user_load(struct task_struct *task)
 	wt_kstack_top = task_top_of_stack(task);
 	t->fault_stack = wt_kstack_top;
 	t->pid = task_pid_nr(task);
+	t->comm = (u64)task->comm;
 	xrstor(task->thread.xstate);
 	asm volatile("wrfsbase %0" : : "r"(task->thread.fs));
 	wt_live = task;
@@ -260,6 +261,7 @@ void wt_mm_destroy(struct mm_struct *mm)
 {
 	if (!mm->context.as)
 		return;
+	wt_forget_usage(mm);
 	if (wt_entry->thread->active_as == mm->context.as)
 		wt_entry->thread->active_as = 0;
 	wt_call(as_destroy, mm->context.as);

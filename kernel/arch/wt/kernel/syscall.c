@@ -124,6 +124,7 @@ static long wt_mmap(unsigned long addr, unsigned long len, unsigned long prot, u
 		goto out;
 	handle = wtfs_handle(file);
 	if (handle) {
+		wt_name_file(file, handle);
 		ret = wt_memory(__NR_mmap, arg, handle);
 	} else if (S_ISCHR(file_inode(file)->i_mode) && file_inode(file)->i_rdev == MKDEV(1, 5)) {
 		arg[3] |= MAP_ANONYMOUS;

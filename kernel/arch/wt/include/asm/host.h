@@ -6,6 +6,7 @@
 #include <windtunnel/boundary.h>
 
 struct file;
+struct mm_struct;
 struct pt_regs;
 struct task_struct;
 
@@ -41,6 +42,10 @@ void wt_nic_link(void);
 /* wtfs.c */
 struct file *wtfs_open_handle(u64 handle, int flags, const char *name);
 u64 wtfs_handle(struct file *file);
+
+/* proc.c */
+void wt_name_file(struct file *file, u64 handle);
+void wt_forget_usage(struct mm_struct *mm);
 
 /* init.c: process 1 */
 void wt_ctl_wake(void);
