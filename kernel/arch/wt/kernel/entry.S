@@ -12,7 +12,7 @@
 #define GS_IN_USER 240 /* struct wt_thread.in_user, asserted in host.c */
 
 	.cfi_sections .debug_frame
-	.text
+	.section .text.wt_asm, "ax", @progbits
 
 	.macro PUSH_REGS_AFTER_ORIG_AX
 	pushq	%rdi
@@ -191,7 +191,7 @@ SYM_FUNC_START(wt_boot_on)
 	call	start_kernel
 	ud2
 SYM_FUNC_END(wt_boot_on)
-	.text
+	.section .text.wt_asm, "ax", @progbits
 
 /* u64 wt_on_host_stack(fn, host, a, b, c, d) */
 SYM_FUNC_START(wt_on_host_stack)

@@ -2,7 +2,7 @@
 /* Block memory and the Internet checksum, in general registers only. */
 #include <linux/linkage.h>
 
-	.text
+	.section .text.wt_asm, "ax", @progbits
 /* void *memcpy(void *to, const void *from, size_t n) */
 SYM_FUNC_START(memcpy)
 	movq	%rdi, %rax

@@ -5,7 +5,7 @@
  */
 #include <linux/linkage.h>
 
-	.text
+	.section .text.wt_asm, "ax", @progbits
 SYM_CODE_START(wt_uaccess_start)
 SYM_CODE_END(wt_uaccess_start)
 

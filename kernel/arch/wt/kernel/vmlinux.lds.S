@@ -8,6 +8,7 @@
 #include <asm/page.h>
 #include <asm/thread_info.h>
 #include <asm-generic/vmlinux.lds.h>
+#include "hot_text.lds.h"
 
 OUTPUT_FORMAT("elf64-x86-64")
 OUTPUT_ARCH(i386:x86-64)
@@ -36,7 +37,9 @@ SECTIONS
 	.text : {
 		_stext = .;
 		HEAD_TEXT
+		WT_HOT_TEXT
 		TEXT_TEXT
+		*(.text.*)
 		SCHED_TEXT
 		LOCK_TEXT
 		KPROBES_TEXT
