@@ -34,6 +34,16 @@ def test_tcp_fills_the_wire(run: Callable[..., Simulation], congestion_control: 
     assert end["sum_received"]["bits_per_second"] >= TCP_GOODPUT_BPS * (0.9 if congestion_control == "bbr" else 0.99)
 
 
+def test_moderated_interrupts_merge_segments(run: Callable[..., Simulation]) -> None:
+    """Segments that wait together are received as one: as fast, with a fraction of the acknowledgements."""
+    scenario = tcp_pair(2)
+    scenario["nodes"]["h2"]["setup"] = ["ethtool -C eth0 rx-usecs 100 rx-frames 16"]
+    result = run(scenario)
+    link = result.summary["links"][0]
+    assert link["b_to_a"]["frames"] * 4 < link["a_to_b"]["frames"]
+    assert result.iperf("h1")["sum_received"]["bits_per_second"] >= TCP_GOODPUT_BPS * 0.98
+
+
 def test_loss_is_seen_by_tcp(run: Callable[..., Simulation]) -> None:
     scenario = tcp_pair(2)
     scenario["links"][0]["both"]["loss"] = "1%"

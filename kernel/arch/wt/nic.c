@@ -9,13 +9,15 @@
  * for its packet (WT_TX_IRQ), or a stopped queue for room (want_done_index).
  *
  * Receive: one NAPI context for all NICs takes the frames of an entry in the order of their arrival. The array of frames
- * is good until the entry ends, and the kernel runs until it has nothing to do, so it is read in place.
+ * is good until the entry ends, and the kernel runs until it has nothing to do, so it is read in place. A NIC whose
+ * interrupts are moderated (ethtool -C rx-usecs; off at first) keeps what arrived until its timer is due.
  *
  * Locking: interrupts come only at the start of an entry, when the CPU was idle; the interrupt functions here never meet
  * a transmit half done.
  */
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
+#include <linux/hrtimer.h>
 #include <linux/if_vlan.h>
 #include <linux/init.h>
 #include <linux/ip.h>
@@ -35,6 +37,8 @@
 #define WT_NIC_DEFAULT_RING 256u
 /* Most segments of one burst; a ring may be overrun by one burst. */
 #define WT_NIC_BURST 64u
+/* Longest time that an arrival may wait for others, us. */
+#define WT_NIC_RX_USECS_MAX 100000u
 /* Bytes that a received frame may have above the MTU: Ethernet header and two VLAN tags. */
 #define WT_NIC_OVERHEAD (ETH_HLEN + 2 * VLAN_HLEN)
 #define WT_NIC_OFFLOADS                                                                                           \
@@ -76,6 +80,11 @@ struct wt_port_stats {
  * @held: packets that sockets account for, until their last frame (struct wt_held) has left
  * @stats: counters
  * @bytes: bytes of the frames under way, by number modulo WT_NIC_RING
+ * @rx_usecs: how long an arrival may wait for more, us; 0: not at all
+ * @rx_frames_max: how many may wait; 0: any number
+ * @rx_due: those that wait are to be received now
+ * @rx_waiting: they, with the headers already taken
+ * @rx_timer: runs while the first of them waits
  */
 struct wt_port {
 	struct wt_nic *shared;
@@ -87,6 +96,11 @@ struct wt_port {
 	struct sk_buff_head held;
 	struct wt_port_stats stats;
 	u32 bytes[WT_NIC_RING];
+	u32 rx_usecs;
+	u32 rx_frames_max;
+	bool rx_due;
+	struct sk_buff_head rx_waiting;
+	struct hrtimer rx_timer;
 };
 
 /**
@@ -402,24 +416,65 @@ static struct sk_buff *wt_port_receive(struct wt_port *port, const struct wt_fra
 	return skb;
 }
 
+/* Interrupts of this NIC are moderated: a frame waits for more of them, as long as it may. */
+static void wt_port_wait(struct wt_port *port, struct sk_buff *skb)
+{
+	__skb_queue_tail(&port->rx_waiting, skb);
+	if (!port->rx_usecs || (port->rx_frames_max && skb_queue_len(&port->rx_waiting) >= port->rx_frames_max))
+		port->rx_due = true;
+	else if (skb_queue_len(&port->rx_waiting) == 1)
+		hrtimer_start(&port->rx_timer, ns_to_ktime((u64)port->rx_usecs * NSEC_PER_USEC), HRTIMER_MODE_REL_HARD);
+}
+
+static enum hrtimer_restart wt_port_waited(struct hrtimer *timer)
+{
+	struct wt_port *port = container_of(timer, struct wt_port, rx_timer);
+
+	port->rx_due = true;
+	napi_schedule(&wt_napi);
+	return HRTIMER_NORESTART;
+}
+
+/* Receives at most budget frames that waited. Return: their number. */
+static int wt_port_poll_waiting(struct wt_port *port, struct napi_struct *napi, int budget)
+{
+	struct sk_buff *skb;
+	int done = 0;
+
+	hrtimer_try_to_cancel(&port->rx_timer);
+	while (done < budget && (skb = __skb_dequeue(&port->rx_waiting))) {
+		napi_gro_receive(napi, skb);
+		done++;
+	}
+	port->rx_due = !skb_queue_empty(&port->rx_waiting);
+	return done;
+}
+
 static int wt_nic_poll(struct napi_struct *napi, int budget)
 {
 	/* A frame that came alone has nothing to be merged with. */
 	bool merge = wt_rx_count > 1;
 	int done = 0;
+	u32 i;
 
 	while (done < budget && wt_rx_next < wt_rx_count) {
 		const struct wt_rx *rx = &wt_rx_frames[wt_rx_next++];
-		struct sk_buff *skb = wt_port_receive(wt_ports[rx->nic], rx->frame);
+		struct wt_port *port = wt_ports[rx->nic];
+		struct sk_buff *skb = wt_port_receive(port, rx->frame);
 
 		done++;
 		if (!skb)
 			continue;
-		if (merge)
+		if (unlikely(port->rx_usecs || port->rx_waiting.qlen))
+			wt_port_wait(port, skb);
+		else if (merge)
 			napi_gro_receive(napi, skb);
 		else
 			netif_receive_skb(skb);
 	}
+	for (i = 0; i < wt_boot.nic_count; i++)
+		if (unlikely(wt_ports[i]->rx_due))
+			done += wt_port_poll_waiting(wt_ports[i], napi, budget - done);
 	if (done < budget)
 		napi_complete_done(napi, done);
 	return done;
@@ -476,6 +531,9 @@ static int wt_port_stop(struct net_device *dev)
 	netif_stop_queue(dev);
 	port->tail = port->head;
 	__skb_queue_purge(&port->held);
+	hrtimer_cancel(&port->rx_timer);
+	port->rx_due = false;
+	__skb_queue_purge(&port->rx_waiting);
 	netdev_reset_queue(dev);
 	return 0;
 }
@@ -566,6 +624,31 @@ static int wt_port_set_ringparam(struct net_device *dev, struct ethtool_ringpara
 	return 0;
 }
 
+static int wt_port_get_coalesce(struct net_device *dev, struct ethtool_coalesce *coalesce,
+				struct kernel_ethtool_coalesce *kernel_coalesce, struct netlink_ext_ack *extack)
+{
+	const struct wt_port *port = netdev_priv(dev);
+
+	coalesce->rx_coalesce_usecs = port->rx_usecs;
+	coalesce->rx_max_coalesced_frames = port->rx_frames_max;
+	return 0;
+}
+
+static int wt_port_set_coalesce(struct net_device *dev, struct ethtool_coalesce *coalesce,
+				struct kernel_ethtool_coalesce *kernel_coalesce, struct netlink_ext_ack *extack)
+{
+	struct wt_port *port = netdev_priv(dev);
+
+	if (coalesce->rx_coalesce_usecs > WT_NIC_RX_USECS_MAX) {
+		NL_SET_ERR_MSG_FMT(extack, "rx-usecs is at most %u", WT_NIC_RX_USECS_MAX);
+		return -ERANGE;
+	}
+	port->rx_usecs = coalesce->rx_coalesce_usecs;
+	port->rx_frames_max = coalesce->rx_max_coalesced_frames;
+	/* What waits by the old terms comes by its timer, or with the next frame. */
+	return 0;
+}
+
 static int wt_port_get_sset_count(struct net_device *dev, int set)
 {
 	return set == ETH_SS_STATS ? ARRAY_SIZE(wt_port_counters) : -EOPNOTSUPP;
@@ -591,11 +674,14 @@ static void wt_port_get_ethtool_stats(struct net_device *dev, struct ethtool_sta
 }
 
 static const struct ethtool_ops wt_port_ethtool_ops = {
+	.supported_coalesce_params = ETHTOOL_COALESCE_RX_USECS | ETHTOOL_COALESCE_RX_MAX_FRAMES,
 	.get_drvinfo = wt_port_get_drvinfo,
 	.get_link = ethtool_op_get_link,
 	.get_link_ksettings = wt_port_get_link_ksettings,
 	.get_ringparam = wt_port_get_ringparam,
 	.set_ringparam = wt_port_set_ringparam,
+	.get_coalesce = wt_port_get_coalesce,
+	.set_coalesce = wt_port_set_coalesce,
 	.get_sset_count = wt_port_get_sset_count,
 	.get_strings = wt_port_get_strings,
 	.get_ethtool_stats = wt_port_get_ethtool_stats,
@@ -619,6 +705,9 @@ static int __init wt_port_register(u32 index)
 	port->index = index;
 	port->ring = clamp(conf->ring ? conf->ring : WT_NIC_DEFAULT_RING, 1u, WT_NIC_RING);
 	__skb_queue_head_init(&port->held);
+	__skb_queue_head_init(&port->rx_waiting);
+	hrtimer_init(&port->rx_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
+	port->rx_timer.function = wt_port_waited;
 	wt_ports[index] = port;
 
 	strscpy(dev->name, conf->name, sizeof(dev->name));
