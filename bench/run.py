@@ -26,6 +26,9 @@ from simulate import RunError, Simulation, private_dirty_bytes, run_command, sim
 HERE = Path(__file__).resolve().parent
 NS3_LIBRARIES = ["applications", "internet", "point-to-point", "traffic-control", "bridge", "network", "stats", "core"]
 GETPPID_CALLS = 20_000_000
+FORKS = 1000
+SWITCHES = 100_000
+SPAWNS = 1000
 IDLE_NODES = 50
 MIB = 1 << 20
 
@@ -76,10 +79,11 @@ class Bench:
         run_command(["g++", "-O3", "-std=c++17", "-o", program, source, *libraries])
         return program
 
-    def build_getppid(self) -> Path:
-        program = self.folder / "getppid"
+    def build(self, name: str) -> Path:
+        """Compiles bench/NAME.c, once."""
+        program = self.folder / name
         if not program.exists():
-            run_command(["cc", "-O2", "-o", program, HERE / "getppid.c"])
+            run_command(["cc", "-O2", "-o", program, HERE / f"{name}.c"])
         return program
 
     def run(self, scenario: scenarios.Mapping, *options: str, watch: Callable[[int], None] | None = None) -> Simulation:
@@ -104,7 +108,7 @@ def getppid_node(program: Path, calls: int, start: str) -> scenarios.Mapping:
 
 def measure_getppid(bench: Bench) -> Iterator[Row]:
     """CPU of a run with many calls, less that of one with none."""
-    program = bench.build_getppid()
+    program = bench.build("getppid")
 
     def cpu_s(calls: int) -> float:
         node = getppid_node(program, calls, "0s")
@@ -130,7 +134,7 @@ def measure_boot(bench: Bench) -> Iterator[Row]:
 
 def measure_memory(bench: Bench) -> Iterator[Row]:
     """Private_Dirty while one node is kept busy and all others idle, less that of the busy node alone."""
-    program = bench.build_getppid()
+    program = bench.build("getppid")
 
     def private_bytes(count: int) -> int:
         scenario = idle_chain(count, "1000s")
@@ -231,7 +235,31 @@ def measure_tcp(bench: Bench) -> Iterator[Row]:
     yield Row("iperf3 TCP at 1 Gb/s, simulated s per CPU-s", rate(mine), "", 3, 8, False, note)
 
 
+def measure_fork(bench: Bench) -> Iterator[Row]:
+    """CPU of a run in which one program starts many processes, less that of one with few."""
+    program = bench.build("fork")
+
+    def each_s(what: str, count: int, *more: int) -> float:
+        def cpu_s(times: int) -> float:
+            node = {
+                "memory": "256MiB",
+                "files": {"/opt/fork": {"source": str(program), "mode": "755"}},
+                "processes": [{"exec": ["/opt/fork", what, str(times), *map(str, more)]}],
+            }
+            return bench.median_cpu_s(scenarios.scenario({"n1": node}, [], stop="1000s"))
+
+        few = count // 10
+        return (cpu_s(count) - cpu_s(few)) / (count - few)
+
+    yield Row("fork, exit and wait, small process", each_s("fork", FORKS) * 1e3, "ms", 1.5, 0.3, True)
+    yield Row("fork, exit and wait, 4 MiB written", each_s("fork", FORKS, 4 * MIB) * 1e3, "ms", 1.5, 0.3, True)
+    switch_us = each_s("pingpong", SWITCHES // 2) / 2 * 1e6
+    yield Row("switch between parent and forked child through a pipe", switch_us, "us", 15, 15, True)
+    yield Row("posix_spawn of /bin/true to its end", each_s("spawn", SPAWNS) * 1e3, "ms", 3, 3, True)
+
+
 MEASUREMENTS = {
+    "fork": measure_fork,
     "getppid": measure_getppid,
     "boot": measure_boot,
     "memory": measure_memory,
