@@ -19,6 +19,7 @@ mod family;
 mod low;
 mod remap;
 mod tree;
+mod turns;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,9 +33,10 @@ use crate::Shared;
 use crate::files::Content;
 use crate::sys::{Backing, EXEC, PAGE, Room};
 
-use family::{Family, Home};
+use family::{Family, Home, take_slots};
 pub(crate) use low::{LOW_END, Low};
 pub(crate) use tree::{FileMap, Kind, Role, Tree, Vma};
+use turns::Store;
 
 /// Bytes of a program slot, and its alignment.
 pub(crate) const SLOT: u64 = 1 << 32;
@@ -75,6 +77,8 @@ pub(crate) struct Space {
     parking: Option<Range<u64>>,
     /// Where its slots are kept while a relative has them; of those it has, or had, in common with one.
     homes: Vec<Home>,
+    /// Copies in its homes, by where they belong.
+    stores: BTreeMap<u64, Store>,
     /// The key of its family, if it forked or was forked.
     family: Option<u64>,
 }
@@ -121,7 +125,7 @@ impl Spaces {
 
     /// A new, empty space.
     pub(crate) fn create(&mut self) -> Result<u64, Errno> {
-        let range = self.slots.take(1).ok_or(Errno::NOMEM)?;
+        let range = take_slots(&mut self.slots, &mut self.families, &self.room, 1).ok_or(Errno::NOMEM)?;
         let id = self.new_id();
         let mappings = range.start + MAPPINGS_OFFSET..range.end - GUARD;
         let space = Space {
@@ -133,6 +137,7 @@ impl Spaces {
             heap: Heap::default(),
             parking: None,
             homes: Vec::new(),
+            stores: BTreeMap::new(),
             family: None,
         };
         self.spaces.insert(id, space);
@@ -166,7 +171,7 @@ impl Spaces {
     /// Brings what a space has at addresses that others use, too, in place.
     pub(crate) fn activate(&mut self, id: u64) {
         self.replace_relative(id);
-        if let Some(work) = self.work(id) {
+        if let Some(mut work) = self.work(id) {
             work.activate();
         }
     }
@@ -205,6 +210,7 @@ impl Spaces {
         Some(Work {
             space,
             slots: &mut self.slots,
+            families: &mut self.families,
             room: &self.room,
             shared: &self.shared,
             notes: &mut self.notes,
@@ -221,7 +227,7 @@ impl Drop for Spaces {
 
 /// The slots of a node's region.
 #[derive(Debug)]
-pub(crate) struct Slots {
+struct Slots {
     start: u64,
     /// How many use each.
     users: Vec<u32>,
@@ -316,6 +322,7 @@ fn map_backing(shared: &Shared, room: &Room, at: u64, start: u64, vma: &Vma) -> 
 pub(crate) struct Work<'a> {
     space: &'a mut Space,
     slots: &'a mut Slots,
+    families: &'a mut BTreeMap<u64, Family>,
     room: &'a Arc<Room>,
     shared: &'a Shared,
     notes: &'a mut BTreeSet<Note>,
@@ -350,6 +357,10 @@ impl Work<'_> {
         }
     }
 
+    fn take_slots(&mut self, count: u64) -> Option<Range<u64>> {
+        take_slots(self.slots, self.families, self.room, count)
+    }
+
     /// A free place for `len` bytes, from further slots if need be.
     fn find_place(&mut self, len: u64, align: u64) -> Result<u64, Errno> {
         let found = self
@@ -361,7 +372,7 @@ impl Work<'_> {
             return Ok(start);
         }
         let bytes = len.checked_add(2 * GUARD + align).ok_or(Errno::NOMEM)?;
-        let range = self.slots.take(bytes.div_ceil(SLOT)).ok_or(Errno::NOMEM)?;
+        let range = self.take_slots(bytes.div_ceil(SLOT)).ok_or(Errno::NOMEM)?;
         let area = range.start + GUARD..range.end - GUARD;
         self.space.slots.push(range);
         self.space.areas.push(area.clone());
@@ -424,12 +435,7 @@ impl Work<'_> {
                 self.room.unmap(range.start, range.end - range.start);
             }
         }
-        let homes = std::mem::take(&mut self.space.homes);
-        let parked = homes.into_iter().map(|home| home.parking);
-        for parking in self.space.parking.take().into_iter().chain(parked) {
-            self.room.unmap(parking.start, parking.end - parking.start);
-            self.slots.give(parking);
-        }
+        self.space.free_parkings(self.room, self.slots);
         for range in self.space.slots.split_off(1) {
             self.slots.give(range);
         }
@@ -453,7 +459,7 @@ impl Work<'_> {
         }
         self.clear();
         if low_end > 0 {
-            let parking = self.slots.take(low_end.div_ceil(SLOT)).ok_or(Errno::NOMEM)?;
+            let parking = self.take_slots(low_end.div_ceil(SLOT)).ok_or(Errno::NOMEM)?;
             self.space.parking = Some(parking);
             self.shared
                 .low

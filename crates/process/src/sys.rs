@@ -12,7 +12,7 @@ use std::sync::Mutex;
 
 use rustix::io::Errno;
 
-pub(crate) use pages::PageScan;
+pub(crate) use pages::{PageScan, count};
 
 /// Size of a page, bytes.
 pub(crate) const PAGE: u64 = 4096;
@@ -221,6 +221,13 @@ impl Room {
             }
         };
         u64::try_from(copied).unwrap_or(0)
+    }
+
+    /// Writes zeros over memory that must be mapped writable.
+    pub(crate) fn clear(&self, start: u64, len: u64) {
+        self.check(start, len);
+        // SAFETY: the range is inside a claimed room, where no Rust object lives, and mapped, as the callers' trees say.
+        unsafe { std::ptr::write_bytes(start as *mut u8, 0, len as usize) };
     }
 
     /// Writes zeros over `len` bytes from `start` on, which the caller has mapped writable from a complete file.

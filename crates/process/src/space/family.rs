@@ -9,7 +9,7 @@
 //! * what was written before the first fork and is read-only since (relocated pointers) is *frozen*: in place for all
 //!   members, until one of them changes it, before which all others get copies.
 //!
-//! Changing places moves page tables, not bytes. Slots that a member took after the fork are its own and stay as they
+//! `turns.rs` has what it takes to change places. Slots that a member took after the fork are its own and stay as they
 //! are. When the member in place goes, the one that was in place before it comes back. A failure of the host while
 //! members change places cannot be answered by any system call, so it ends the run.
 
@@ -19,7 +19,8 @@ use std::ops::Range;
 use rustix::io::Errno;
 
 use super::calls::page_align;
-use super::{LOW_END, SLOT, Space, Spaces, Vma, map_backing};
+use super::turns::{Plan, Store, Turn, forget_stores};
+use super::{LOW_END, SLOT, Slots, Space, Spaces, Tree, Vma, map_backing};
 use crate::Shared;
 use crate::sys::{READ, Room, WRITE};
 
@@ -30,7 +31,15 @@ pub(super) struct Family {
     members: Vec<u64>,
     /// Start and end of what is frozen; each is one mapping of every member.
     pub(super) frozen: BTreeMap<u64, u64>,
+    /// How members change places, until anything of what they have mapped changes.
+    plans: Vec<Plan>,
+    /// What is left of a member that is gone, its parkings with the stores in them: the next child gets them, since
+    /// fresh memory costs several times what copying into it does.
+    spare: Option<Space>,
 }
+
+/// Most plans of a family that are kept.
+const PLANS: usize = 64;
 
 /// Where the mappings of a slot are while another space has its addresses.
 #[derive(Debug)]
@@ -50,7 +59,7 @@ impl Space {
     }
 
     /// The mappings that take turns, with the places where they are parked.
-    fn turning(&self) -> impl Iterator<Item = (u64, &Vma, u64)> {
+    pub(super) fn turning(&self) -> impl Iterator<Item = (u64, &Vma, u64)> {
         let backed = self.tree.iter().filter(|(_, vma)| vma.backed());
         backed.filter_map(|(start, vma)| Some((start, vma, self.parked(start)?)))
     }
@@ -60,13 +69,11 @@ impl Spaces {
     /// A private copy of a space. The copy is parked, the original in place.
     pub(crate) fn fork(&mut self, id: u64) -> Result<u64, Errno> {
         self.activate(id);
-        let mut child = self.child_of(id)?;
+        let spare = self.take_spare(id);
+        let (mut child, old_tree) = self.child_of(id, spare)?;
         let key = self.join_family(id);
-        if let Err(errno) = self.copy_private(id, &child) {
-            for parking in child.parkings() {
-                self.room.unmap(parking.start, parking.end - parking.start);
-                self.slots.give(parking);
-            }
+        if let Err(errno) = self.copy_private(id, &mut child, &old_tree) {
+            child.free_parkings(&self.room, &mut self.slots);
             return Err(errno);
         }
         let id = child.id;
@@ -77,17 +84,67 @@ impl Spaces {
         Ok(id)
     }
 
-    /// A space like `id` with parkings of its own that hold nothing yet. `id` has parkings for all its slots then, too.
-    fn child_of(&mut self, id: u64) -> Result<Space, Errno> {
+    /// What a relative of `id` left, if a child of `id` can use it.
+    fn take_spare(&mut self, id: u64) -> Option<Space> {
+        let space = self.spaces.get(&id)?;
+        let mut spare = self.families.get_mut(&space.family?)?.spare.take()?;
+        if spare.slots == space.slots && space.slots.iter().all(|slot| space.has_home(slot)) {
+            return Some(spare);
+        }
+        spare.free_parkings(&self.room, &mut self.slots);
+        None
+    }
+
+    /// A space like `id` with parkings of its own: those of `spare`, whose mappings are the second result, or new ones
+    /// that hold nothing yet. `id` has parkings for all its slots then, too.
+    fn child_of(&mut self, id: u64, spare: Option<Space>) -> Result<(Space, Tree), Errno> {
+        let (old_tree, stores, homes, parking) = match spare {
+            Some(spare) => (spare.tree, spare.stores, spare.homes, spare.parking),
+            None => {
+                let (homes, parking) = self.new_homes(id)?;
+                (Tree::default(), BTreeMap::new(), homes, parking)
+            }
+        };
+        let child_id = self.new_id();
+        let parent = &self.spaces[&id];
+        let child = Space {
+            id: child_id,
+            slot: parent.slot,
+            slots: parent.slots.clone(),
+            areas: parent.areas.clone(),
+            tree: parent.tree.clone(),
+            heap: parent.heap,
+            parking,
+            homes,
+            stores,
+            family: parent.family.or(Some(id)),
+        };
+        Ok((child, old_tree))
+    }
+
+    /// Homes and a parking of the low range for a child of `id`, which gets the homes it has not yet.
+    fn new_homes(&mut self, id: u64) -> Result<(Vec<Home>, Option<Range<u64>>), Errno> {
         let parent = self.spaces.get(&id).ok_or(Errno::NOMEM)?;
-        let homeless = |slot: &&Range<u64>| !parent.homes.iter().any(|home| home.slot == **slot);
-        let new: Vec<Range<u64>> = parent.slots.iter().filter(homeless).cloned().collect();
-        let all = parent.slots.clone();
-        let low = parent.parking.clone();
-        let wanted = new.iter().chain(&all).chain(&low);
+        let (slots, low) = (parent.slots.clone(), parent.parking.clone());
+        let homeless: Vec<Range<u64>> = slots.iter().filter(|slot| !parent.has_home(slot)).cloned().collect();
+        let mut taken = self
+            .take_parkings(homeless.iter().chain(&slots).chain(&low))?
+            .into_iter();
+        let mut homes_for = |slots: Vec<Range<u64>>| -> Vec<Home> {
+            let pairs = slots.into_iter().zip(taken.by_ref());
+            pairs.map(|(slot, parking)| Home { slot, parking }).collect()
+        };
+        let (parents, childs) = (homes_for(homeless), homes_for(slots));
+        self.spaces.get_mut(&id).expect("seen above").homes.extend(parents);
+        Ok((childs, taken.next()))
+    }
+
+    /// As many slots as each range has, or none.
+    fn take_parkings<'a>(&mut self, ranges: impl Iterator<Item = &'a Range<u64>>) -> Result<Vec<Range<u64>>, Errno> {
         let mut taken = Vec::new();
-        for range in wanted {
-            match self.slots.take((range.end - range.start) / SLOT) {
+        for range in ranges {
+            let count = (range.end - range.start) / SLOT;
+            match take_slots(&mut self.slots, &mut self.families, &self.room, count) {
                 Some(parking) => taken.push(parking),
                 None => {
                     taken.into_iter().for_each(|range| self.slots.give(range));
@@ -95,27 +152,7 @@ impl Spaces {
                 }
             }
         }
-        let child_id = self.new_id();
-        let mut taken = taken.into_iter();
-        let mut home = |slot| Home {
-            slot,
-            parking: taken.next().expect("one was taken for each"),
-        };
-        let new: Vec<Home> = new.into_iter().map(&mut home).collect();
-        let homes = all.into_iter().map(&mut home).collect();
-        let parent = self.spaces.get_mut(&id).expect("seen above");
-        parent.homes.extend(new);
-        Ok(Space {
-            id: child_id,
-            slot: parent.slot,
-            slots: parent.slots.clone(),
-            areas: parent.areas.clone(),
-            tree: parent.tree.clone(),
-            heap: parent.heap,
-            parking: low.and_then(|_| taken.next()),
-            homes,
-            family: parent.family.or(Some(id)),
-        })
+        Ok(taken)
     }
 
     /// The key of a space's family, of which it is the only member if it had none.
@@ -125,7 +162,10 @@ impl Spaces {
         let family = self.families.entry(key).or_insert_with(|| Family {
             members: vec![id],
             frozen: BTreeMap::new(),
+            plans: Vec::new(),
+            spare: None,
         });
+        family.plans.clear();
         if family.members.len() == 1 {
             let written_once = |(_, vma, _): &(u64, &Vma, u64)| vma.is_private() && vma.prot & WRITE == 0;
             family.frozen = space
@@ -137,14 +177,47 @@ impl Spaces {
         key
     }
 
-    /// Copies the private memory of `parent`, which is in place, to where that of `child` is parked.
-    fn copy_private(&self, parent: u64, child: &Space) -> Result<(), Errno> {
+    /// Copies the private memory of `parent`, which is in place, to where that of `child` is parked. Stores that are
+    /// there already, of mappings as in `old_tree`, are used again.
+    fn copy_private(&self, parent: u64, child: &mut Space, old_tree: &Tree) -> Result<(), Errno> {
         let family = &self.families[&child.family.expect("a child has its parent's")];
-        for (start, vma, parked) in child.turning() {
-            if vma.is_private() && !family.frozen.contains_key(&start) {
-                copy_mapping(&self.shared, &self.room, (start, vma), parked, parent)?;
-            }
+        let frozen = |start| family.frozen.contains_key(&start);
+        let fits = |start: u64, store: &Store| {
+            let old = old_tree.get(start);
+            child.tree.get(start).is_some_and(|vma| {
+                let alike = vma.is_private() && !frozen(start) && old.is_some_and(|old| old.is_backed_as(vma));
+                alike && store.end == vma.end && store.prot == vma.prot && vma.prot & (READ | WRITE) == READ | WRITE
+            })
+        };
+        let (mut old_stores, useless): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut child.stores)
+            .into_iter()
+            .partition(|(start, store)| fits(*start, store));
+        for (start, store) in useless {
+            let parked = child.parked(start).expect("a store has a place");
+            self.room.unmap(parked, store.end - start);
         }
+        let mut stores = BTreeMap::new();
+        for (start, vma, parked) in child.turning() {
+            if !vma.is_private() || frozen(start) {
+                continue;
+            }
+            let store = match old_stores.remove(&start) {
+                Some(mut store) => {
+                    let written = self.shared.pages.written(start..vma.end)?;
+                    with_place(&self.shared, &self.room, start, parent, |place| {
+                        store.fill(place, &self.room, start, parked, written)
+                    })?;
+                    store
+                }
+                None => Store {
+                    end: vma.end,
+                    prot: vma.prot,
+                    pages: copy_mapping(&self.shared, &self.room, (start, vma), parked, parent)?,
+                },
+            };
+            stores.insert(start, store);
+        }
+        child.stores = stores;
         Ok(())
     }
 
@@ -175,12 +248,23 @@ impl Spaces {
         }
         let family = self.families.get_mut(&key).expect("seen above");
         family.members.retain(|member| *member != id);
+        family.plans.retain(|plan| plan.from != id && plan.to != id);
+        let space = self.spaces.get_mut(&id).expect("seen above");
+        space.family = None;
         match family.members.len() {
-            0 => drop(self.families.remove(&key)),
+            0 => {
+                let family = self.families.remove(&key);
+                if let Some(mut spare) = family.and_then(|family| family.spare) {
+                    spare.free_parkings(&self.room, &mut self.slots);
+                }
+                return;
+            }
             1 => family.frozen.clear(),
             _ => {}
         }
-        self.spaces.get_mut(&id).expect("seen above").family = None;
+        if family.spare.is_none() {
+            family.spare = Some(space.leave_parkings(&self.room));
+        }
     }
 
     /// Before a memory call of `id`: brings it in place, and gives its relatives copies of what is frozen there.
@@ -192,17 +276,19 @@ impl Spaces {
         let changed = changed_by(nr, args, space.heap.end);
         self.activate(id);
         let family = self.families.get_mut(&key).expect("of a member");
+        family.plans.clear();
+        let space = self.spaces.get_mut(&id).expect("seen above");
+        changed.iter().for_each(|range| forget_stores(space, &self.room, range));
         let meets = |start: u64, end: u64| changed.iter().any(|range| range.start < end && start < range.end);
         let pieces = family.frozen.iter().map(|(&start, &end)| (start, end));
         let pieces: Vec<(u64, u64)> = pieces.filter(|&(start, end)| meets(start, end)).collect();
         for (start, _) in pieces {
-            let space = &self.spaces[&id];
             for relative in &family.members[1..] {
                 let relative = &self.spaces[relative];
                 let (Some(vma), Some(parked)) = (relative.tree.get(start), relative.parked(start)) else {
                     unreachable!("every member has what is frozen");
                 };
-                copy_mapping(&self.shared, &self.room, (start, vma), parked, space.id)?;
+                copy_mapping(&self.shared, &self.room, (start, vma), parked, id)?;
             }
             family.frozen.remove(&start);
         }
@@ -211,78 +297,131 @@ impl Spaces {
 
     /// Parks what `from` has in place, or drops its private memory if it is leaving, and brings `to`'s there.
     fn change_places(&mut self, from: u64, to: u64, leaving: bool) {
-        if let Some(work) = self.work(from) {
+        if let Some(mut work) = self.work(from) {
             work.activate();
         }
-        let (old, new) = (&self.spaces[&from], &self.spaces[&to]);
-        let family = self
-            .families
-            .get_mut(&new.family.expect("relatives have a family"))
-            .expect("of a member");
+        let mut old = self.spaces.remove(&from).expect("a member");
+        let mut new = self.spaces.remove(&to).expect("a member");
+        let key = new.family.expect("relatives have a family");
+        let family = self.families.get_mut(&key).expect("of a member");
+        let plan = family.plan(&old, &new);
         let mut low = self.shared.low.lock().expect("no panic while moving the low range");
-        let room_of = |address: u64| match address {
-            0..LOW_END => low.room_of(from).expect("brought in place above"),
-            _ => &*self.room,
+        let mut turn = Turn {
+            shared: &self.shared,
+            room: &self.room,
+            low: &low,
+            from: &mut old,
+            to: &mut new,
+            leaving,
         };
-        let failed = |start: u64, errno: Errno| -> ! {
-            panic!("space {to} cannot take the place of {from} at {start:#x}: {errno}; hint: raise vm.max_map_count")
-        };
-        let same = |space: &Space, start, vma: &Vma| space.tree.get(start).is_some_and(|other| vma.is_same_as(other));
-        for (start, vma, parked) in old.turning() {
-            let len = vma.end - start;
-            if vma.is_private() && !leaving && !family.frozen.contains_key(&start) {
-                room_of(start)
-                    .move_to(start, len, &self.room, parked)
-                    .unwrap_or_else(|errno| failed(start, errno));
-            } else if vma.is_private() && !family.frozen.contains_key(&start)
-                || vma.is_remakeable() && !same(new, start, vma)
-            {
-                room_of(start).unmap(start, len);
-            }
+        if let Err((start, errno)) = turn.carry_out(&plan) {
+            panic!("space {to} cannot take the place of {from} at {start:#x}: {errno}; hint: raise vm.max_map_count");
         }
-        for (start, vma, parked) in new.turning() {
-            let result = if vma.is_remakeable() {
-                if same(old, start, vma) {
-                    continue;
-                }
-                map_backing(&self.shared, room_of(start), start, start, vma)
-            } else if family.frozen.contains_key(&start) {
-                continue;
-            } else {
-                self.room.move_to(parked, vma.end - start, room_of(start), start)
-            };
-            result.unwrap_or_else(|errno| failed(start, errno));
-        }
-        low.hand_over(from, new);
+        low.hand_over(from, &new);
+        family.plans.push(plan);
         family.members.retain(|member| *member != to);
         family.members.insert(0, to);
+        self.spaces.insert(from, old);
+        self.spaces.insert(to, new);
+    }
+}
+
+impl Family {
+    /// The plan for `new` in the place of `old`, which the caller gives back if it is to serve again.
+    fn plan(&mut self, old: &Space, new: &Space) -> Plan {
+        let known = self
+            .plans
+            .iter()
+            .position(|plan| plan.from == old.id && plan.to == new.id);
+        match known {
+            Some(index) => self.plans.swap_remove(index),
+            None => {
+                if self.plans.len() >= PLANS {
+                    self.plans.clear();
+                }
+                Plan::new(old, new, |start| self.frozen.contains_key(&start))
+            }
+        }
     }
 }
 
 impl Space {
-    /// All its parkings.
-    fn parkings(&mut self) -> impl Iterator<Item = Range<u64>> {
+    fn has_home(&self, slot: &Range<u64>) -> bool {
+        self.homes.iter().any(|home| home.slot == *slot)
+    }
+
+    /// Takes its parkings from a space that goes, with nothing in them but stores.
+    fn leave_parkings(&mut self, room: &Room) -> Space {
+        let spare = Space {
+            id: self.id,
+            slot: self.slot,
+            slots: self.slots.clone(),
+            areas: Vec::new(),
+            tree: std::mem::take(&mut self.tree),
+            heap: self.heap,
+            parking: self.parking.take(),
+            homes: std::mem::take(&mut self.homes),
+            stores: std::mem::take(&mut self.stores),
+            family: None,
+        };
+        for (start, vma, parked) in spare.turning() {
+            if vma.is_private() && !spare.stores.contains_key(&start) {
+                room.unmap(parked, vma.end - start);
+            }
+        }
+        spare
+    }
+
+    /// Gives its parkings back, with all that is in them.
+    pub(super) fn free_parkings(&mut self, room: &Room, slots: &mut Slots) {
+        self.stores.clear();
         let homes = std::mem::take(&mut self.homes);
-        self.parking
-            .take()
-            .into_iter()
-            .chain(homes.into_iter().map(|home| home.parking))
+        let parked = homes.into_iter().map(|home| home.parking);
+        for parking in self.parking.take().into_iter().chain(parked) {
+            room.unmap(parking.start, parking.end - parking.start);
+            slots.give(parking);
+        }
     }
 }
 
-/// Maps at `parked` what `holder` has in place at `start`, with the pages it has written.
+/// Free slots in a row: if need be of those that families keep for their next children.
+pub(super) fn take_slots(
+    slots: &mut Slots,
+    families: &mut BTreeMap<u64, Family>,
+    room: &Room,
+    count: u64,
+) -> Option<Range<u64>> {
+    slots.take(count).or_else(|| {
+        for mut spare in families.values_mut().filter_map(|family| family.spare.take()) {
+            spare.free_parkings(room, slots);
+        }
+        slots.take(count)
+    })
+}
+
+/// Runs `act` on the room where `holder` has `address` in place.
+fn with_place<T>(
+    shared: &Shared,
+    room: &Room,
+    address: u64,
+    holder: u64,
+    act: impl FnOnce(&Room) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    if address >= LOW_END {
+        return act(room);
+    }
+    let low = shared.low.lock().expect("no panic while moving the low range");
+    act(low.room_of(holder).ok_or(Errno::FAULT)?)
+}
+
+/// Maps at `parked` what `holder` has in place at `start`, with the pages it has written, which are the result.
 fn copy_mapping(
     shared: &Shared,
     room: &Room,
     (start, vma): (u64, &Vma),
     parked: u64,
     holder: u64,
-) -> Result<(), Errno> {
-    let low = shared.low.lock().expect("no panic while moving the low range");
-    let source = match start {
-        0..LOW_END => low.room_of(holder).ok_or(Errno::FAULT)?,
-        _ => room,
-    };
+) -> Result<Vec<Range<u64>>, Errno> {
     let open = Vma {
         prot: vma.prot | READ | WRITE,
         ..vma.clone()
@@ -290,20 +429,24 @@ fn copy_mapping(
     let len = vma.end - start;
     map_backing(shared, room, parked, start, &open)?;
     let written = shared.pages.written(start..vma.end)?;
-    let readable = vma.prot & (READ | WRITE) != 0;
-    if !readable && !written.is_empty() {
-        source.protect(start, len, READ)?;
-    }
-    for run in &written {
-        source.copy_to(run.start, run.end - run.start, room, parked + (run.start - start));
-    }
-    if !readable && !written.is_empty() {
-        source.protect(start, len, vma.prot)?;
-    }
+    with_place(shared, room, start, holder, |place| {
+        let hidden = vma.prot & (READ | WRITE) == 0 && !written.is_empty();
+        if hidden {
+            place.protect(start, len, READ)?;
+        }
+        for run in &written {
+            place.copy_to(run.start, run.end - run.start, room, parked + (run.start - start));
+        }
+        if hidden {
+            place.protect(start, len, vma.prot)
+        } else {
+            Ok(())
+        }
+    })?;
     if open.prot != vma.prot {
         room.protect(parked, len, vma.prot)?;
     }
-    Ok(())
+    Ok(written)
 }
 
 /// What a memory call may change of what is mapped, at most.

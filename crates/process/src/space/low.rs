@@ -88,7 +88,7 @@ impl Low {
 
 impl Work<'_> {
     /// Makes this space the holder of the low range, if it uses it.
-    pub(super) fn activate(&self) {
+    pub(super) fn activate(&mut self) {
         let Some(parking) = &self.space.parking else { return };
         let mut low = self.shared.low.lock().expect("no panic while moving the low range");
         if low.room_of(self.space.id).is_some() {
@@ -111,6 +111,8 @@ impl Work<'_> {
             parking: parking.start,
             pieces,
         });
+        // Parking it has taken the place of copies that were kept there for a relative's turn.
+        self.space.stores.retain(|start, _| *start >= LOW_END);
         if let Some(watch) = &self.shared.image_watch {
             watch.low_range(Some(self.space.id));
         }

@@ -82,17 +82,21 @@ impl Vma {
         self.backed() && !self.is_remakeable()
     }
 
-    /// Whether the host needs the same mapping for both, of which one is remakeable and both start at one address.
-    pub(crate) fn is_same_as(&self, other: &Vma) -> bool {
-        if self.end != other.end || self.prot != other.prot || !other.is_remakeable() {
-            return false;
-        }
+    /// Whether it is zeroed memory.
+    pub(crate) fn is_anonymous(&self) -> bool {
+        matches!(self.kind, Kind::Anonymous(_))
+    }
+
+    /// Whether the host needs the same mapping for both, which start at one address.
+    pub(crate) fn is_backed_as(&self, other: &Vma) -> bool {
         match (&self.kind, &other.kind) {
+            (Kind::Anonymous(_), Kind::Anonymous(_)) => true,
             (Kind::File(a), Kind::File(b)) => {
                 let image = |file: &FileMap| file.patched.as_ref().map(Arc::as_ptr);
                 Arc::ptr_eq(&a.content, &b.content)
                     && a.offset == b.offset
                     && a.shared == b.shared
+                    && a.touched == b.touched
                     && image(a) == image(b)
             }
             (Kind::Trampolines { image: a, code: x }, Kind::Trampolines { image: b, code: y }) => {

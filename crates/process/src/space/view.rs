@@ -60,6 +60,10 @@ impl Spaces {
             }
             _ if vma.is_private() => {
                 let parked = space.parked(at).expect("seen above");
+                if direction == Copy::In {
+                    // Which pages of it are written has to be looked up again.
+                    self.spaces.get_mut(&id).expect("seen above").stores.remove(&start);
+                }
                 self.room.copy(direction, parked, buffer, len)
             }
             _ => 0,

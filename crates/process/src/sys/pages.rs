@@ -24,8 +24,10 @@ const PAGE_IS_PFNZERO: u64 = 1 << 5;
 /// `_IOWR('f', 16, struct pm_scan_arg)`.
 const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
 
-/// Regions per PAGEMAP_SCAN, and entries per read of the pagemap.
-const BATCH: usize = 512;
+/// Regions per PAGEMAP_SCAN.
+const REGIONS: usize = 64;
+/// Entries per read of the pagemap.
+const ENTRIES: usize = 512;
 
 /// `struct pm_scan_arg`.
 #[repr(C)]
@@ -78,21 +80,29 @@ impl PageScan {
     /// The pages of `range` that were written: private memory in or out of the host's swap, no zero pages, no pages
     /// that still are a file's. Adjacent ones are one range.
     pub(crate) fn written(&self, range: Range<u64>) -> Result<Vec<Range<u64>>, Errno> {
+        self.written_up_to(range, u64::MAX)
+            .map(|found| found.expect("there are no more pages than fit"))
+    }
+
+    /// The same if they are fewer than `limit` pages; else none, without looking further.
+    pub(crate) fn written_up_to(&self, range: Range<u64>, limit: u64) -> Result<Option<Vec<Range<u64>>>, Errno> {
         let pagemap = self
             .pagemap
             .as_ref()
             .map_err(|error| Errno::from_io_error(error).unwrap_or(Errno::IO))?;
-        let mut found = Vec::new();
         if self.is_fast() {
-            match scan(pagemap, range.clone(), &mut found) {
+            match scan(pagemap, range.clone(), limit) {
                 Err(Errno::NOTTY | Errno::INVAL) => self.fast.store(false, Ordering::Relaxed),
-                result => return result.map(|()| found),
+                result => return result,
             }
-            found.clear();
         }
-        read_entries(pagemap, range, &mut found)?;
-        Ok(found)
+        read_entries(pagemap, range, limit)
     }
+}
+
+/// Number of pages in ranges.
+pub(crate) fn count(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|range| (range.end - range.start) / PAGE).sum()
 }
 
 /// Appends a range, joined to the last if it follows that.
@@ -103,9 +113,11 @@ fn push(found: &mut Vec<Range<u64>>, range: Range<u64>) {
     }
 }
 
-fn scan(pagemap: &File, range: Range<u64>, found: &mut Vec<Range<u64>>) -> Result<(), Errno> {
-    let mut regions = [Region::default(); BATCH];
+fn scan(pagemap: &File, range: Range<u64>, limit: u64) -> Result<Option<Vec<Range<u64>>>, Errno> {
+    let mut found = Vec::new();
+    let mut regions = [Region::default(); REGIONS];
     let mut at = range.start;
+    let mut left = limit;
     while at < range.end {
         let mut arg = ScanArg {
             size: size_of::<ScanArg>() as u64,
@@ -114,42 +126,50 @@ fn scan(pagemap: &File, range: Range<u64>, found: &mut Vec<Range<u64>>) -> Resul
             end: range.end,
             walk_end: 0,
             vec: regions.as_mut_ptr() as u64,
-            vec_len: BATCH as u64,
-            max_pages: 0,
+            vec_len: REGIONS as u64,
+            max_pages: if left == u64::MAX { 0 } else { left },
             category_inverted: PAGE_IS_FILE | PAGE_IS_PFNZERO,
             category_mask: PAGE_IS_FILE | PAGE_IS_PFNZERO,
             category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
             return_mask: PAGE_IS_PRESENT,
         };
         // SAFETY: the host writes to `arg` and to at most `vec_len` regions.
-        let count = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
-        let count = usize::try_from(count).map_err(|_| last_error())?;
-        regions[..count]
-            .iter()
-            .for_each(|region| push(found, region.start..region.end));
+        let filled = unsafe { libc::ioctl(pagemap.as_raw_fd(), PAGEMAP_SCAN, &raw mut arg) };
+        let filled = usize::try_from(filled).map_err(|_| last_error())?;
+        for region in &regions[..filled] {
+            push(&mut found, region.start..region.end);
+            left = left.saturating_sub((region.end - region.start) / PAGE);
+        }
+        if left == 0 {
+            return Ok(None);
+        }
         at = if arg.walk_end > at { arg.walk_end } else { range.end };
     }
-    Ok(())
+    Ok(Some(found))
 }
 
-fn read_entries(pagemap: &File, range: Range<u64>, found: &mut Vec<Range<u64>>) -> Result<(), Errno> {
-    let mut bytes = [0; BATCH * 8];
+fn read_entries(pagemap: &File, range: Range<u64>, limit: u64) -> Result<Option<Vec<Range<u64>>>, Errno> {
+    let mut found = Vec::new();
+    let mut bytes = [0; ENTRIES * 8];
     let mut at = range.start;
     while at < range.end {
-        let count = (((range.end - at) / PAGE) as usize).min(BATCH);
-        let part = &mut bytes[..count * 8];
+        let entries = (((range.end - at) / PAGE) as usize).min(ENTRIES);
+        let part = &mut bytes[..entries * 8];
         pagemap
             .read_exact_at(part, at / PAGE * 8)
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         for entry in part.chunks_exact(8) {
             let entry = u64::from_le_bytes(entry.try_into().expect("chunks of eight"));
             if entry & (ENTRY_PRESENT | ENTRY_SWAPPED) != 0 && entry & ENTRY_FILE == 0 {
-                push(found, at..at + PAGE);
+                push(&mut found, at..at + PAGE);
             }
             at += PAGE;
         }
+        if count(&found) >= limit {
+            return Ok(None);
+        }
     }
-    Ok(())
+    Ok(Some(found))
 }
 
 #[cfg(test)]
@@ -172,11 +192,14 @@ mod tests {
         let scan = PageScan::new();
         let whole = start..start + 0x100_0000;
         assert_eq!(scan.written(whole.clone()).unwrap(), expected);
+        assert_eq!(scan.written_up_to(whole.clone(), 5).unwrap(), Some(expected.clone()));
+        assert_eq!(scan.written_up_to(whole.clone(), 4).unwrap(), None);
         let slow = PageScan {
             fast: AtomicBool::new(false),
             ..PageScan::new()
         };
-        assert_eq!(slow.written(whole).unwrap(), expected);
+        assert_eq!(slow.written(whole.clone()).unwrap(), expected);
+        assert_eq!(slow.written_up_to(whole, 4).unwrap(), None);
     }
 
     #[test]

@@ -180,3 +180,46 @@ fn slots_taken_after_the_fork_stay_in_place() {
     fixture.spaces.destroy(parent);
     assert_eq!((fixture.load(own), fixture.load(before + (1 << 29))), (None, Some(1)));
 }
+
+/// Programs linked to the same addresses, and their children.
+#[test]
+#[ignore = "run by low_range_tests_pass_in_a_process_of_their_own"]
+fn families_take_turns_in_the_low_range() {
+    let mut fixture = Fixture::new();
+    let at = 0x40_0000;
+    let mut ids = Vec::new();
+    for number in 0..2 {
+        let id = fixture.spaces.create().unwrap();
+        let mut work = fixture.spaces.work(id).unwrap();
+        work.begin(1 << 20, at + 8 * PAGE).unwrap();
+        for (page, prot) in [(0, RW), (1, READ), (2, RW)] {
+            let start = at + page * PAGE;
+            work.map_anonymous(start..start + PAGE, prot, super::super::Role::Mapped)
+                .unwrap();
+        }
+        work.finish();
+        fixture.spaces.activate(id);
+        assert!(fixture.store(at, number));
+        ids.push(id);
+    }
+    let mut values: BTreeMap<u64, u64> = ids.iter().copied().zip(0..).collect();
+    let mut dice = Dice(9);
+    for step in 10..400 {
+        let id = ids[dice.below(ids.len() as u64) as usize];
+        fixture.spaces.activate(id);
+        assert_eq!(fixture.load(at), Some(values[&id]), "step {step}");
+        assert_eq!(fixture.load(at + PAGE), Some(0));
+        assert!(fixture.store(at, step) && !fixture.store(at + PAGE, 1));
+        values.insert(id, step);
+        if dice.below(4) == 0 && ids.len() < 4 {
+            let child = fixture.spaces.fork(id).unwrap();
+            values.insert(child, step);
+            ids.push(child);
+        } else if dice.below(4) == 0 && ids.len() > 2 {
+            fixture.spaces.destroy(id);
+            ids.retain(|other| *other != id);
+        }
+    }
+    ids.into_iter().for_each(|id| fixture.spaces.destroy(id));
+    assert!(fixture.spaces.slots.users.iter().all(|&users| users == 0));
+}
