@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""What is told when a kernel panics."""
+"""What is told when a kernel panics, a program faults, and a program never comes back."""
 
 import json
 import re
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,15 @@ def write(folder: Path, scenario: Mapping) -> Path:
     file = folder / "s.yaml"
     file.write_text(json.dumps(scenario), encoding="utf-8")
     return file
+
+
+def with_program(folder: Path, source: str, *options: str, **process: object) -> Mapping:
+    """A pair whose first node runs this C program as /opt/program after a second."""
+    (folder / "program.c").write_text(source, encoding="utf-8")
+    subprocess.run(["cc", *options, "-o", folder / "program", folder / "program.c"], check=True)
+    scenario = pair([{"exec": "/opt/program", "start": "1s", **process}], [], LINK, stop="5s")
+    scenario["nodes"]["h1"]["files"] = {"/opt/program": {"source": str(folder / "program"), "mode": "755"}}
+    return scenario
 
 
 def test_a_kernel_panics(attempt: Attempt, tmp_path: Path) -> None:
@@ -48,3 +58,78 @@ def test_a_kernel_panics(attempt: Attempt, tmp_path: Path) -> None:
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["ended"] == "crash"
     assert "sysrq triggered crash" in manifest["error"]
+
+
+FAULT = """
+#include <stdlib.h>
+#include <string.h>
+__attribute__((noinline)) int compare(const void *a, const void *b) {
+    return *(volatile int *)*(int *const *)a = b != 0;
+}
+__attribute__((noinline)) int sort(void) {
+    int *numbers[2] = {NULL, NULL};
+    qsort(numbers, 2, sizeof(numbers[0]), compare);
+    return numbers[0] != NULL;
+}
+int main(void) { return sort() + 1; }
+"""
+
+
+def test_a_program_faults(attempt: Attempt, tmp_path: Path) -> None:
+    """The call chain goes through the C library, which calls back; with and without frame pointers."""
+    for option in ("-fomit-frame-pointer", "-fno-omit-frame-pointer"):
+        folder = tmp_path / option
+        folder.mkdir()
+        scenario = with_program(folder, FAULT, "-O1", option, "-fno-optimize-sibling-calls", expect={"signal": "SEGV"})
+        result = attempt("run", write(folder, scenario), "--out", folder / "out", "--quiet")
+        assert result.code == 0, result
+        first, *lines = result.stderr.splitlines()
+        assert re.match(
+            r"h1: `program` \(pid \d+\) was ended by SIGSEGV at 1(\.0\d*)?s: "
+            r"a write to 0x0 in compare\+0x\w+ \(/opt/program\+0x",
+            first,
+        ), result.stderr
+        assert re.match(r"  rip [0-9a-f]{16}  rsp [0-9a-f]{16}  rbp ", lines[0])
+        chain = [line.split()[1].split("+")[0] for line in lines if line.startswith("  #")]
+        assert chain[0] == "compare"
+        assert chain.index("compare") < chain.index("sort") < chain.index("main")
+        assert "(/usr/lib/x86_64-linux-gnu/libc.so.6+0x" in result.stderr or "/libc.so.6+0x" in result.stderr
+        warnings = json.loads((folder / "out/summary.json").read_text(encoding="utf-8"))["warnings"]
+        assert [row["code"] for row in warnings] == ["program_fault"]
+        assert f"h1: {warnings[0]['text']}\n" == result.stderr
+
+
+def test_a_program_that_jumps_to_nowhere_and_has_no_stack(attempt: Attempt, tmp_path: Path) -> None:
+    """There is little to tell, and that little is told."""
+    source = 'int main(void) { __asm__ volatile("xor %esp, %esp; xor %ebp, %ebp; jmp *%rsp"); return 0; }'
+    scenario = with_program(tmp_path, source, expect={"signal": "SEGV"})
+    result = attempt("run", write(tmp_path, scenario), "--out", tmp_path / "out", "--quiet")
+    assert result.code == 0, result
+    assert "was ended by SIGSEGV" in result.stderr
+    assert "a jump to 0x0 in 0x0" in result.stderr
+    assert "#1" not in result.stderr
+
+
+SPIN = """
+#include <stdio.h>
+__attribute__((noinline)) void spin(volatile int *forever) { while (*forever) ; }
+int main(void) { volatile int forever = 1; puts("going to spin"); fflush(stdout); spin(&forever); return 0; }
+"""
+
+
+def test_a_program_that_never_comes_back(attempt: Attempt, tmp_path: Path) -> None:
+    scenario = with_program(tmp_path, SPIN, "-O1")
+    file = write(tmp_path, scenario)
+    result = attempt("run", file, "--out", tmp_path / "out", "--quiet", WINDTUNNEL_WATCHDOG_S="1")
+    assert result.code == 3, result
+    for fragment in (
+        r"error: node h1: `program` \(pid \d+\) has computed for 1 s of CPU time without a system call",
+        r" at 1(\.0\d*)?s \(seed 1\)",
+        r"\n  at spin\+0x\w+ \(/opt/program\+0x\w+\)\n  at main\+0x",
+        "hint:.*WINDTUNNEL_WATCHDOG_S",
+    ):
+        assert re.search(fragment, result.stderr), f"no {fragment!r} in:\n{result.stderr}"
+    assert (tmp_path / "out/h1/program-0.stdout").read_text(encoding="utf-8") == "going to spin\n"
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    assert summary["ended"] == "error"
+    assert "has computed for 1 s" in summary["failed_expectations"][0]

@@ -37,7 +37,8 @@ pub fn render(summary: &Summary, out_dir: &str) -> String {
         } else {
             String::new()
         };
-        line(&mut text, format_args!("warning: {node}{}{times}", warning.text));
+        let first = warning.text.lines().next().unwrap_or_default();
+        line(&mut text, format_args!("warning: {node}{first}{times}"));
     }
     for failed in &summary.failed_expectations {
         line(&mut text, format_args!("failed: {failed}"));

@@ -69,16 +69,20 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
     // Threads and questions to the processor come before the traps.
     windtunnel_results::prepare();
     let host_vectors = VectorState::of_this_cpu();
+    let image = Image::open(&options.kernel_image)?;
+    let image_hook = options.debug.map(|debug| image_hook(debug, books.shared.nodes.clone()));
+    let files = windtunnel_process::Shared::with_image_hook(Path::new("/"), image_hook).map_err(EngineError::Shared)?;
     let words = LastWords {
         out: books.out.clone(),
         manifest: books.manifest.clone(),
         scenario: books.scenario.clone(),
+        files: files.clone(),
+        kernel: image.clone(),
+        kernel_bases: kernel_bases(scenario)?,
     };
     let watchdog = Watchdog::start(books.shared.clone(), words);
-    let image = Image::open(&options.kernel_image)?;
-    let image_hook = options.debug.map(|debug| image_hook(debug, books.shared.nodes.clone()));
-    let files = windtunnel_process::Shared::with_image_hook(Path::new("/"), image_hook).map_err(EngineError::Shared)?;
     let traps = TrapThread::install(ThreadContext::install()?)?;
+    books.shared.simulation_tid.store(traps.tid(), Ordering::Relaxed);
     let vector_state = if traps.facts().cpuid_masked {
         VectorState::FXSAVE_ONLY
     } else {
@@ -109,6 +113,15 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
         traps,
         watchdog,
     })
+}
+
+/// Where the kernels' images are, by node.
+fn kernel_bases(scenario: &Scenario) -> Result<Vec<u64>, EngineError> {
+    let layout = Layout::new(scenario.nodes.len())?;
+    let nodes = scenario.nodes.iter().enumerate();
+    nodes
+        .map(|(number, node)| Ok(layout.region(number, node.memory_bytes)?.image))
+        .collect()
 }
 
 struct Builder<'a> {

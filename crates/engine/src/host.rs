@@ -4,14 +4,17 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use windtunnel_kernel::{FileName, Host, abi};
+use windtunnel_kernel::{FileName, Host, abi, program_fault};
 use windtunnel_process::{ProcessHost, table};
 use windtunnel_results::{KernelLog, ResultsError};
 
+use crate::faults::{fault_report, signal_name};
 use crate::shared::Shared;
 
 /// Kernel log kept for reports, lines.
 const TAIL_LINES: usize = 20;
+/// Faults of a node's programs that are reported in full; the rest is counted.
+const FULL_REPORTS: u32 = 20;
 
 /// A step in the life of a spawned program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct NodeHost {
     tail: LogTail,
     news: Vec<ProcessNews>,
     error: Option<ResultsError>,
+    /// Faults of programs so far.
+    faults: u32,
 }
 
 impl NodeHost {
@@ -53,7 +58,20 @@ impl NodeHost {
             tail: LogTail::default(),
             news: Vec::new(),
             error: None,
+            faults: 0,
         }
+    }
+
+    /// Reports that process `pid` gets signal `signo` for a fault, while its memory is still there.
+    fn program_fault(&mut self, pid: u64, signo: u64) {
+        self.faults += 1;
+        let text = match program_fault() {
+            Some(fault) if self.faults <= FULL_REPORTS => {
+                fault_report(&fault, pid, self.now_ns, &self.programs.backtrace(&fault.regs))
+            }
+            _ => format!("more programs were ended by {}", signal_name(signo as u32)),
+        };
+        self.shared.warn("program_fault", Some(self.number), &text);
     }
 
     /// The last lines of the kernel log.
@@ -197,6 +215,9 @@ impl Host for NodeHost {
 
     fn proc_event(&mut self, event: u32, key: u64, a: u64, b: u64) {
         self.shared.beat();
+        if event == abi::PROC_FAULT {
+            return self.program_fault(a, b);
+        }
         self.news.push(ProcessNews {
             event,
             key,

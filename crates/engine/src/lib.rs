@@ -11,6 +11,7 @@ mod build;
 mod configure;
 mod error;
 mod event;
+mod faults;
 mod files;
 mod host;
 mod layout;

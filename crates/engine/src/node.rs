@@ -340,11 +340,6 @@ impl Node {
 
     fn process_step(&mut self, step: ProcessNews) -> Result<(), EngineError> {
         let pid = step.pid as u32;
-        if step.event == abi::PROC_FAULT {
-            let text = format!("process {pid} was ended by signal {} after a fault", step.value);
-            self.shared.warn("program_fault", Some(self.number), &text);
-            return Ok(());
-        }
         // Key 0 is a program's own child.
         let Some(index) = step.key.checked_sub(1) else {
             return Ok(());

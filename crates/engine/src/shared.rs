@@ -2,7 +2,7 @@
 //! report can be written from when the simulation thread can't.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use windtunnel_results::{ProcessSummary, Warnings};
@@ -34,6 +34,8 @@ pub struct Shared {
     pub nodes: Vec<String>,
     /// Nodes that have a process running or to be started.
     pub busy_nodes: AtomicUsize,
+    /// Number of the simulation thread; 0: it has not begun.
+    pub simulation_tid: AtomicI32,
     /// Counts entries and calls out of kernels: as long as it grows, no program is stuck.
     pulse: AtomicU64,
     /// Node whose kernel or program runs, or [`NOWHERE`].
@@ -51,6 +53,7 @@ impl Shared {
             seed,
             nodes,
             busy_nodes: AtomicUsize::new(0),
+            simulation_tid: AtomicI32::new(0),
             pulse: AtomicU64::new(0),
             inside: AtomicU32::new(NOWHERE),
             warnings: Mutex::new(Warnings::new()),

@@ -1,7 +1,8 @@
-//! The watchdog: ends a run whose simulation thread is stuck in a program that computes without a system call.
+//! The watchdog: ends a run whose simulation thread is stuck in a program that computes without a system call, or in a
+//! kernel.
 //!
-//! Such a program can't be taken off the thread, so the report and what is known of the run are written from the
-//! watchdog's own thread, and the process ends. What counts is the CPU time of the process, so that a busy machine does
+//! Such a program can't be taken off the thread, so the thread is stopped where it is, the report and what is known of the
+//! run are written from the watchdog's own thread, and the process ends. What counts is the CPU time of the process, so that a busy machine does
 //! not look like a busy program.
 
 use std::sync::Arc;
@@ -11,6 +12,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use windtunnel_base::SimTime;
+use windtunnel_kernel::{Image, comm_text};
+use windtunnel_process::backtrace;
+use windtunnel_process::trap::{Place, Stopped, stop_thread};
 use windtunnel_results::{Cost, Ended, Manifest, OutDir, SUMMARY_VERSION, Summary};
 
 use crate::error::EXIT_BROKEN;
@@ -21,6 +25,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 const EVERY: Duration = Duration::from_secs(1);
 /// CPU time without a pulse that is too much, ns.
 const PATIENCE_NS: u64 = 20 * NS_PER_S;
+/// How long the simulation thread may take to stop.
+const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// Environment variable that sets another patience, in seconds of CPU time; 0: no watchdog.
 const PATIENCE_VARIABLE: &str = "WINDTUNNEL_WATCHDOG_S";
 
@@ -40,6 +46,12 @@ pub struct LastWords {
     pub manifest: Manifest,
     /// Name of the scenario.
     pub scenario: String,
+    /// For the names of what programs do.
+    pub files: Arc<windtunnel_process::Shared>,
+    /// For the names of what kernels do.
+    pub kernel: Arc<Image>,
+    /// Addresses of the kernels' images, by node.
+    pub kernel_bases: Vec<u64>,
 }
 
 impl Watchdog {
@@ -115,25 +127,19 @@ impl Judge {
 
 /// Reports, writes what is known, and ends the process.
 fn end_run(shared: &Shared, words: &LastWords, node: u32, patience_ns: u64) {
-    let virtual_ns = shared.progress.virtual_ns.load(Ordering::Relaxed);
-    let name = &shared.nodes[node as usize];
-    let running: Vec<String> = shared
-        .processes()
-        .range((node, 0)..=(node, u32::MAX))
-        .filter(|(_, process)| process.end_ns.is_none())
-        .map(|(_, process)| format!("`{}` (pid {})", process.command.join(" "), process.pid.unwrap_or(0)))
-        .collect();
+    let stopped = stop_thread(shared.simulation_tid.load(Ordering::Relaxed), STOP_WITHIN);
+    // The progress is that of the last window.
+    let virtual_ns = match &stopped {
+        Some(stopped) => stopped.now_ns,
+        None => shared.progress.virtual_ns.load(Ordering::Relaxed),
+    };
     let text = format!(
-        "node {name}: a program has computed for {} s of CPU time without a system call, at about {} (seed {}); started \
-         there: {}",
-        patience_ns / NS_PER_S,
+        "node {}: {}, at {} (seed {}){}",
+        shared.nodes[node as usize],
+        who(stopped.as_ref(), patience_ns / NS_PER_S),
         SimTime(virtual_ns),
         shared.seed,
-        if running.is_empty() {
-            "none of the scenario's".to_owned()
-        } else {
-            running.join(", ")
-        },
+        stopped.map_or_else(String::new, |stopped| place(&stopped, words, node)),
     );
     eprintln!("error: {text}");
     eprintln!(
@@ -164,6 +170,42 @@ fn end_run(shared: &Shared, words: &LastWords, node: u32, patience_ns: u64) {
         }
     }
     std::process::exit(EXIT_BROKEN);
+}
+
+/// Who has computed for how long.
+fn who(stopped: Option<&Stopped>, seconds: u64) -> String {
+    let program = |stopped: &Stopped| format!("`{}` (pid {})", comm_text(&stopped.comm), stopped.pid);
+    let long = format!("for {seconds} s of CPU time");
+    match stopped {
+        Some(stopped) if stopped.place == Place::Program => {
+            format!("{} has computed {long} without a system call", program(stopped))
+        }
+        Some(stopped) if stopped.place == Place::Kernel => {
+            format!(
+                "its kernel has run {long} and is not idle; the last program was {}",
+                program(stopped)
+            )
+        }
+        Some(_) => format!("the engine has worked on a call of its kernel {long}"),
+        None => format!("a program or its kernel has computed {long}, and does not even stop for a signal"),
+    }
+}
+
+/// Where it is: lines to follow the report.
+fn place(stopped: &Stopped, words: &LastWords, node: u32) -> String {
+    let lines = match stopped.place {
+        Place::Program => backtrace(&words.files, &stopped.regs)
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
+        Place::Kernel => {
+            let address = stopped.regs.rip.wrapping_sub(words.kernel_bases[node as usize]);
+            let name = words.kernel.symbols().and_then(|symbols| symbols.name(address));
+            vec![name.unwrap_or_else(|| format!("image+{address:#x}"))]
+        }
+        Place::Host => vec![format!("{:#x} in the engine", stopped.regs.rip)],
+    };
+    lines.iter().map(|line| format!("\n  at {line}")).collect()
 }
 
 #[cfg(test)]

@@ -24,10 +24,12 @@ impl Symbols {
         let file = object::File::parse(bytes).ok()?;
         let mut functions: Vec<_> = file
             .symbols()
+            .chain(file.dynamic_symbols())
             .filter(|symbol| symbol.kind() == SymbolKind::Text && symbol.is_definition())
             .filter_map(|symbol| Some((symbol.address(), symbol.size(), symbol.name().ok()?.into())))
             .collect();
         functions.sort_unstable();
+        functions.dedup();
         (!functions.is_empty()).then_some(Self { functions })
     }
 

@@ -296,6 +296,59 @@ pub unsafe fn note_kernel_fault(
     Some(leave_kernel as *const () as u64)
 }
 
+/// A program's fault that its kernel is about to end it for.
+#[derive(Clone, Debug)]
+pub struct ProgramFault {
+    /// The program's registers.
+    pub regs: abi::Regs,
+    /// Linux signal number.
+    pub signo: u32,
+    /// The address it was about.
+    pub address: u64,
+    /// x86 error code: of a page fault, bit 1 is set for a write and bit 4 for a fetch of code.
+    pub error: u32,
+    /// Name of the thread.
+    pub comm: String,
+}
+
+/// The fault behind a `PROC_FAULT` event, to be called while the kernel on this thread reports it; none without a kernel.
+pub fn program_fault() -> Option<ProgramFault> {
+    let room = room();
+    // SAFETY: a room lives as long as this thread points to it. While a kernel waits for a call out, nobody changes what
+    // it told about the running thread, and `comm` points to 16 bytes of its memory.
+    unsafe {
+        if room.is_null() || (*room).inside == 0 {
+            return None;
+        }
+        let thread = &(*room).thread;
+        Some(ProgramFault {
+            regs: thread.fault,
+            signo: thread.fault_signo,
+            address: thread.fault_addr,
+            error: thread.fault_err,
+            comm: comm_text(&read_comm(thread)),
+        })
+    }
+}
+
+/// The name of the program thread that runs, with NULs at its end.
+///
+/// # Safety
+/// `thread` is that of a room, and the instance it last was in still exists.
+pub unsafe fn read_comm(thread: &abi::Thread) -> [u8; 16] {
+    match thread.comm {
+        0 => [0; 16],
+        // SAFETY: promised by the caller; the kernel gives the address of 16 bytes.
+        at => unsafe { (at as *const [u8; 16]).read_volatile() },
+    }
+}
+
+/// A thread's name as text.
+pub fn comm_text(comm: &[u8; 16]) -> String {
+    let end = comm.iter().position(|&byte| byte == 0).unwrap_or(comm.len());
+    String::from_utf8_lossy(&comm[..end]).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+mod backtrace;
 mod elf;
 mod files;
 mod image;
@@ -27,6 +28,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
 use windtunnel_kernel::{FileName, abi};
 
+pub use backtrace::{Frame, backtrace};
 pub use elf::{Elf, ElfError, Segment};
 pub use files::{NodeFile, NodeFileError, WriteError};
 pub use image::ExecError;
@@ -283,6 +285,11 @@ impl ProcessHost {
             },
         };
         answer(self.spaces.mem_call(space, nr, args, content))
+    }
+
+    /// The call chain of the program that runs now, given its registers; innermost first.
+    pub fn backtrace(&self, regs: &abi::Regs) -> Vec<Frame> {
+        backtrace(&self.shared, regs)
     }
 
     /// See [`windtunnel_kernel::host::Host::as_read`].

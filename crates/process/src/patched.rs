@@ -25,6 +25,10 @@ pub struct ImageRecord {
 #[derive(Debug)]
 pub(crate) struct PatchedImage {
     memory: OwnedFd,
+    /// Inode number of the memory file, as in the host's `/proc/self/maps`.
+    pub inode: u64,
+    /// Path in the node of the first file with these bytes.
+    pub path: String,
     /// The headers of the file.
     pub elf: Elf,
     /// Where the trampolines go, before the bias; page-aligned, past the image.
@@ -39,6 +43,11 @@ impl PatchedImage {
     /// The memory file.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
+    }
+
+    /// Whether a link-time address is in its trampolines.
+    pub(crate) fn in_trampolines(&self, address: u64) -> bool {
+        (self.trampolines_vaddr..self.trampolines_vaddr + self.trampolines_len).contains(&address)
     }
 
     /// The load bias (run-time address minus link-time address), given that the file's `offset` is mapped at `start`.
@@ -58,12 +67,14 @@ impl PatchedImage {
         start.checked_sub(vaddr)
     }
 
-    fn new(file: &[u8]) -> Result<Self, ImageError> {
+    fn new(path: &str, file: &[u8]) -> Result<Self, ImageError> {
         let elf = Elf::parse(file).map_err(ImageError::Elf)?;
         let memory = memfd_create("windtunnel-image", MemfdFlags::CLOEXEC).map_err(ImageError::Io)?;
         write_all(&memory, file, 0)?;
         let mut image = Self {
+            inode: rustix::fs::fstat(&memory).map_err(ImageError::Io)?.st_ino,
             memory,
+            path: path.to_owned(),
             elf,
             trampolines_vaddr: 0,
             trampolines_len: 0,
@@ -147,7 +158,7 @@ impl ImageCache {
         let image = match images.get(&hash) {
             Some(image) => image.clone(),
             None => {
-                let image = Arc::new(PatchedImage::new(file)?);
+                let image = Arc::new(PatchedImage::new(path, file)?);
                 images.insert(hash, image.clone());
                 image
             }
@@ -161,6 +172,12 @@ impl ImageCache {
                 sha256,
             });
         Ok(image)
+    }
+
+    /// All images by the inode numbers of their memory files.
+    pub(crate) fn by_inode(&self) -> HashMap<u64, Arc<PatchedImage>> {
+        let images = self.by_hash.lock().expect("no panic while patching");
+        images.values().map(|image| (image.inode, image.clone())).collect()
     }
 
     /// Every image asked for, sorted.
@@ -216,7 +233,7 @@ mod tests {
     #[test]
     fn only_text_differs_from_the_file() {
         let file = std::fs::read("/bin/sh").unwrap();
-        let image = PatchedImage::new(&file).unwrap();
+        let image = PatchedImage::new("/bin/sh", &file).unwrap();
         let mut copy = vec![0; file.len()];
         assert_eq!(rustix::io::pread(image.fd(), &mut copy, 0).unwrap(), file.len());
         for (at, _) in file.iter().zip(&copy).enumerate().filter(|(_, (a, b))| a != b) {

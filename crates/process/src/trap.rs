@@ -14,6 +14,7 @@
 mod capabilities;
 mod cpuid;
 mod handler;
+mod stop;
 
 use std::io;
 use std::ops::Range;
@@ -23,6 +24,7 @@ use windtunnel_kernel::{ThreadContext, ThreadError};
 
 pub use capabilities::{AddressRange, Capabilities, capabilities};
 pub use handler::host_clock_ns;
+pub use stop::{Place, Stopped, stop_thread};
 
 /// Size of the stack that signal handlers run on, bytes.
 const ALTSTACK_BYTES: usize = 256 * 1024;
@@ -66,6 +68,7 @@ pub struct TrapFacts {
 #[derive(Debug)]
 pub struct TrapThread {
     facts: TrapFacts,
+    tid: i32,
     _altstack: Altstack,
     context: ThreadContext,
 }
@@ -75,9 +78,12 @@ impl TrapThread {
     pub fn install(context: ThreadContext) -> Result<Self, TrapError> {
         let altstack = Altstack::install().map_err(refused("set the stack for signal handlers"))?;
         handler::install().map_err(refused("install signal handlers"))?;
+        stop::install().map_err(refused("install signal handlers"))?;
         // From here on `drop` undoes what was done.
         let mut thread = Self {
             facts: TrapFacts { cpuid_masked: false },
+            // SAFETY: it only tells the thread's number.
+            tid: unsafe { libc::gettid() },
             _altstack: altstack,
             context,
         };
@@ -94,6 +100,11 @@ impl TrapThread {
     /// What programs will see.
     pub fn facts(&self) -> TrapFacts {
         self.facts
+    }
+
+    /// The thread's number, for [`stop_thread`].
+    pub fn tid(&self) -> i32 {
+        self.tid
     }
 
     /// The kernel side of the thread.

@@ -113,6 +113,12 @@ fn after_panic(out: &OutDir) -> Failure {
 
 /// Prints what was asked for, and decides the exit code.
 fn finish(args: &Args, outcome: &RunOutcome) -> Outcome {
+    // In full, and whatever else is printed: a fault is mostly not what the user wanted to see simulated.
+    for warning in &outcome.summary.warnings {
+        if warning.code == "program_fault" {
+            eprintln!("{}: {}", warning.node.as_deref().unwrap_or_default(), warning.text);
+        }
+    }
     if args.json {
         super::print(&outcome.summary.to_json())?;
     } else if !args.quiet {

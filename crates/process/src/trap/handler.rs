@@ -93,7 +93,7 @@ pub fn host_clock_ns() -> u64 {
 ///
 /// # Safety
 /// As for the call itself.
-unsafe fn system_call(nr: libc::c_long, args: [u64; 6]) -> i64 {
+pub(super) unsafe fn system_call(nr: libc::c_long, args: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = args;
     let result;
     // SAFETY: promised by the caller; rcx and r11 are what a system call destroys.
@@ -105,7 +105,7 @@ unsafe fn system_call(nr: libc::c_long, args: [u64; 6]) -> i64 {
 }
 
 /// What GS points to: the thread's boundary state, null on threads that never enter a kernel.
-fn gs_base() -> *mut abi::Thread {
+pub(super) fn gs_base() -> *mut abi::Thread {
     let base: u64;
     // SAFETY: reads a register; a simulation thread exists only where FSGSBASE does, and handlers only after one.
     unsafe { asm!("rdgsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
@@ -114,7 +114,7 @@ fn gs_base() -> *mut abi::Thread {
 
 /// The registers in a signal frame.
 #[derive(Clone, Copy)]
-struct Frame(*mut libc::ucontext_t);
+pub(super) struct Frame(pub(super) *mut libc::ucontext_t);
 
 impl Frame {
     fn get(self, register: i32) -> u64 {
@@ -135,7 +135,7 @@ impl Frame {
         }
     }
 
-    fn regs(self) -> abi::Regs {
+    pub(super) fn regs(self) -> abi::Regs {
         abi::Regs {
             r15: self.get(libc::REG_R15),
             r14: self.get(libc::REG_R14),
@@ -195,7 +195,7 @@ unsafe fn enter_kernel(thread: *mut abi::Thread, frame: Frame, entry: u64, fault
     frame.go_to(entry);
 }
 
-fn within(range: Range<u64>, address: u64) -> bool {
+pub(super) fn within(range: Range<u64>, address: u64) -> bool {
     address.wrapping_sub(range.start) < range.end.wrapping_sub(range.start)
 }
 
@@ -204,7 +204,7 @@ fn in_vdso(address: u64) -> bool {
     vdso != 0 && within(vdso..vdso.wrapping_add(VDSO_BYTES), address)
 }
 
-fn in_host(address: u64) -> bool {
+pub(super) fn in_host(address: u64) -> bool {
     within(HOST_TEXT[0].load(Relaxed)..HOST_TEXT[1].load(Relaxed), address) || in_vdso(address)
 }
 
