@@ -90,7 +90,7 @@ pub(super) struct Turn<'a> {
     pub leaving: bool,
 }
 
-impl Turn<'_> {
+impl<'a> Turn<'a> {
     /// Carries out a plan; the address where it failed, and why.
     pub(super) fn carry_out(&mut self, plan: &Plan) -> Result<(), (u64, Errno)> {
         for (range, parked) in &plan.leave {
@@ -115,7 +115,7 @@ impl Turn<'_> {
     }
 
     /// The room of the place where programs see `address`.
-    fn place(&self, address: u64) -> &Room {
+    fn place(&self, address: u64) -> &'a Room {
         match address {
             0..LOW_END => self.low.room_of(self.from.id).expect("brought in place by the caller"),
             _ => self.room,
@@ -185,14 +185,22 @@ impl Turn<'_> {
             }
             return self.bring(range, new_parked);
         };
-        if !self.leaving {
-            self.keep(range, old_parked, written.clone())?;
-        }
         let place = self.place(range.start);
+        let vma = self.to.tree.get(range.start).expect("planned from this tree");
         let pages = &self.to.stores[&range.start].pages;
+        let unwritten = without(&written, pages);
+        if !self.leaving {
+            keep(
+                self.shared,
+                self.room,
+                place,
+                self.from,
+                (range.start, old_parked),
+                written,
+            )?;
+        }
         // Pages that the new one has not written yet.
-        for run in without(&written, pages) {
-            let vma = self.to.tree.get(range.start).expect("planned from this tree");
+        for run in unwritten {
             if vma.is_anonymous() {
                 place.clear(run.start, run.end - run.start);
             } else {
@@ -243,28 +251,32 @@ impl Turn<'_> {
         self.to.stores.insert(range.start, store);
         true
     }
+}
 
-    /// Copies the old one's written pages to its store, which is made if there is none that fits.
-    fn keep(&mut self, range: &Range<u64>, parked: u64, written: Vec<Range<u64>>) -> Result<(), Errno> {
-        let vma = self.from.tree.get(range.start).expect("planned from this tree");
-        let store = self.from.stores.get(&range.start);
-        if !store.is_some_and(|store| store.end == vma.end && store.prot == vma.prot) {
-            let vma = vma.clone();
-            forget_stores(self.from, self.room, range);
-            map_backing(self.shared, self.room, parked, range.start, &vma)?;
-            let store = Store {
-                end: vma.end,
-                prot: vma.prot,
-                pages: Vec::new(),
-            };
-            self.from.stores.insert(range.start, store);
-        }
-        // Taken out while it is filled, for the place is looked up by the space.
-        let mut store = self.from.stores.remove(&range.start).expect("made above");
-        let result = store.fill(self.place(range.start), self.room, range.start, parked, written);
-        self.from.stores.insert(range.start, store);
-        result
+/// Copies the written pages of the mapping of `space` at `start` to its store, which is made if there is none that fits.
+fn keep(
+    shared: &Shared,
+    room: &Room,
+    place: &Room,
+    space: &mut Space,
+    (start, parked): (u64, u64),
+    written: Vec<Range<u64>>,
+) -> Result<(), Errno> {
+    let vma = space.tree.get(start).expect("planned from this tree");
+    let fits = |store: &Store| store.end == vma.end && store.prot == vma.prot;
+    if !space.stores.get(&start).is_some_and(fits) {
+        let vma = vma.clone();
+        forget_stores(space, room, &(start..vma.end));
+        map_backing(shared, room, parked, start, &vma)?;
+        let store = Store {
+            end: vma.end,
+            prot: vma.prot,
+            pages: Vec::new(),
+        };
+        space.stores.insert(start, store);
     }
+    let store = space.stores.get_mut(&start).expect("made above");
+    store.fill(place, room, start, parked, written)
 }
 
 impl Store {
