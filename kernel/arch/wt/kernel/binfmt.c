@@ -85,7 +85,7 @@ static size_t fill_auxv(unsigned long *aux, struct linux_binprm *bprm, const str
 		aux[n++] = (id);                   \
 		aux[n++] = (unsigned long)(value); \
 	} while (0)
-	AUX(AT_MINSIGSTKSZ, 2048);
+	AUX(AT_MINSIGSTKSZ, wt_min_signal_stack());
 	AUX(AT_HWCAP, ELF_HWCAP);
 	AUX(AT_PAGESZ, PAGE_SIZE);
 	AUX(AT_CLKTCK, USER_HZ);

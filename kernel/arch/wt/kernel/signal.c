@@ -27,33 +27,154 @@ struct sigframe {
 	struct siginfo info;
 };
 
-struct fxregs {
-	u8 bytes[512];
-} __aligned(16);
+/* Where a signal frame keeps vector state: an XSAVE area in standard format (Intel SDM vol. 1, 13.4). */
+#define FX_BYTES	 512UL
+#define XSTATE_HEADER	 (FX_BYTES + 64)
+#define XSTATE_MAX	 4096UL
+#define FX_CONTROL	 0  /* offset of the x87 control word */
+#define FX_MXCSR	 24 /* of MXCSR */
+#define DEFAULT_CONTROL	 0x37f
+#define DEFAULT_MXCSR	 0x1f80U
+#define XSTATE_FP_SSE	 3UL
+#define CPUID_XSTATE	 0xd
+#define MIN_SIGNAL_STACK 2048UL /* the uapi's MINSIGSTKSZ */
 
-/* The program's x87 and SSE state, out of and into the registers. */
-static void fxregs_get(struct fxregs *fx)
+/* One at a time is between a program's memory and its registers; nothing sleeps while it is there. */
+static u8 xstate[XSTATE_MAX] __aligned(64);
+
+static u64 *xstate_bv(void)
 {
-	wt_user_load(current);
-	asm volatile("fxsave64 (%0)" : : "r"(fx) : "memory");
+	return (u64 *)(xstate + FX_BYTES);
 }
 
-static void fxregs_set(struct fxregs *fx)
+/* Bytes of a program's vector state in standard format. */
+static unsigned long xstate_bytes(void)
 {
-	*(u32 *)(fx->bytes + 24) &= 0xffff; /* reserved MXCSR bits would fault */
-	wt_user_load(current);
-	asm volatile("fxrstor64 (%0)" : : "r"(fx) : "memory");
+	static unsigned long bytes;
+	u32 size, offset, ecx, edx;
+	int component;
+
+	if (bytes)
+		return bytes;
+	bytes = wt_boot.xsave_mask ? XSTATE_HEADER : FX_BYTES;
+	for (component = 2; component < 63; component++) {
+		if (!(wt_boot.xsave_mask & BIT_ULL(component)))
+			continue;
+		asm("cpuid" : "=a"(size), "=b"(offset), "=c"(ecx), "=d"(edx) : "a"(CPUID_XSTATE), "c"(component));
+		bytes = max(bytes, (unsigned long)offset + size);
+	}
+	if (bytes > XSTATE_MAX)
+		panic("vector state of %lu bytes does not fit a signal frame", bytes);
+	return bytes;
 }
 
+/* Bytes of it in a frame, with the second magic number. */
+static unsigned long frame_xstate_bytes(void)
+{
+	return xstate_bytes() + (wt_boot.xsave_mask ? FP_XSTATE_MAGIC2_SIZE : 0);
+}
+
+/**
+ * wt_min_signal_stack - bytes that a signal takes of the stack at most, for AT_MINSIGSTKSZ
+ */
+unsigned long wt_min_signal_stack(void)
+{
+	unsigned long most = RED_ZONE + sizeof(struct sigframe) + 16 + frame_xstate_bytes() + 63;
+
+	return max(most, MIN_SIGNAL_STACK);
+}
+
+/* From the area into the registers: components that are not in it get their initial values. */
+static void xstate_load(void)
+{
+	wt_user_load(current);
+	if (wt_boot.xsave_mask)
+		asm volatile("xrstor64 (%0)"
+			     :
+			     : "r"(xstate), "a"((u32)wt_boot.xsave_mask), "d"((u32)(wt_boot.xsave_mask >> 32))
+			     : "memory");
+	else
+		asm volatile("fxrstor64 (%0)" : : "r"(xstate) : "memory");
+}
+
+/* What a handler starts with, as a new program does. */
+static void xstate_init(void)
+{
+	memset(xstate, 0, XSTATE_HEADER);
+	*(u16 *)(xstate + FX_CONTROL) = DEFAULT_CONTROL;
+	*(u32 *)(xstate + FX_MXCSR) = DEFAULT_MXCSR;
+	xstate_load();
+}
+
+static int xstate_put(unsigned long to)
+{
+	unsigned long bytes = xstate_bytes();
+	struct _fpx_sw_bytes sw = {
+		.magic1 = FP_XSTATE_MAGIC1,
+		.extended_size = bytes + FP_XSTATE_MAGIC2_SIZE,
+		.xfeatures = wt_boot.xsave_mask,
+		.xstate_size = bytes,
+	};
+	u32 magic2 = FP_XSTATE_MAGIC2;
+
+	wt_user_load(current);
+	if (!wt_boot.xsave_mask) {
+		memset(xstate, 0, FX_BYTES); /* FXSAVE leaves the last words alone */
+		asm volatile("fxsave64 (%0)" : : "r"(xstate) : "memory");
+		return copy_to_user((void __user *)to, xstate, FX_BYTES) ? -EFAULT : 0;
+	}
+	memset(xstate, 0, bytes);
+	asm volatile("xsave64 (%0)"
+		     :
+		     : "r"(xstate), "a"((u32)wt_boot.xsave_mask), "d"((u32)(wt_boot.xsave_mask >> 32))
+		     : "memory");
+	memcpy(xstate + offsetof(struct _fpstate_64, sw_reserved), &sw, sizeof(sw));
+	if (copy_to_user((void __user *)to, xstate, bytes) || put_user(magic2, (u32 __user *)(to + bytes)))
+		return -EFAULT;
+	return 0;
+}
+
+/* Takes back what a handler may have changed: all of it if the magic numbers are there, else x87 and SSE. */
+static int xstate_get(unsigned long from)
+{
+	unsigned long bytes = xstate_bytes();
+	struct _fpx_sw_bytes sw;
+	u64 features = 0;
+	u32 magic2;
+
+	if (copy_from_user(xstate, (void __user *)from, FX_BYTES))
+		return -EFAULT;
+	memcpy(&sw, xstate + offsetof(struct _fpstate_64, sw_reserved), sizeof(sw));
+	if (wt_boot.xsave_mask && sw.magic1 == FP_XSTATE_MAGIC1 && sw.xstate_size >= XSTATE_HEADER &&
+	    sw.xstate_size <= bytes && !get_user(magic2, (u32 __user *)(from + sw.xstate_size)) &&
+	    magic2 == FP_XSTATE_MAGIC2) {
+		memset(xstate + FX_BYTES, 0, bytes - FX_BYTES);
+		if (copy_from_user(xstate + FX_BYTES, (void __user *)(from + FX_BYTES), sw.xstate_size - FX_BYTES))
+			return -EFAULT;
+		features = *xstate_bv() & sw.xfeatures & wt_boot.xsave_mask;
+	} else {
+		features = XSTATE_FP_SSE;
+	}
+	memset(xstate + FX_BYTES, 0, XSTATE_HEADER - FX_BYTES);
+	*xstate_bv() = features;
+	*(u32 *)(xstate + FX_MXCSR) &= 0xffff; /* reserved bits would fault */
+	xstate_load();
+	return 0;
+}
+
+/* Where the frame goes, and *fp, the vector state above it; 0: the signal stack is too small. */
 static unsigned long frame_address(struct ksignal *ksig, struct pt_regs *regs, unsigned long *fp)
 {
-	unsigned long sp = regs->sp;
+	unsigned long sp = regs->sp - RED_ZONE;
+	bool on_stack = on_sig_stack(regs->sp);
 
-	if (!((ksig->ka.sa.sa_flags & SA_ONSTACK) && !on_sig_stack(sp)))
-		sp -= RED_ZONE;
-	sp = sigsp(sp, ksig);
-	*fp = (sp - sizeof(struct fxregs)) & ~63UL;
-	return ((*fp - sizeof(struct sigframe)) & ~15UL) - 8;
+	if (ksig->ka.sa.sa_flags & SA_ONSTACK && !sas_ss_flags(sp)) {
+		sp = current->sas_ss_sp + current->sas_ss_size;
+		on_stack = true;
+	}
+	*fp = (sp - frame_xstate_bytes()) & ~63UL;
+	sp = ((*fp - sizeof(struct sigframe)) & ~15UL) - 8;
+	return on_stack && !__on_sig_stack(sp) ? 0 : sp;
 }
 
 static int put_context(struct sigframe __user *frame, struct pt_regs *regs, unsigned long fp, long restart_nr)
@@ -98,14 +219,15 @@ static int setup_frame(struct ksignal *ksig, struct pt_regs *regs, long restart_
 {
 	unsigned long fp, sp = frame_address(ksig, regs, &fp);
 	struct sigframe __user *frame = (struct sigframe __user *)sp;
-	struct fxregs fx;
-	int err = 0;
+	unsigned long flags = UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS;
+	int err;
 
-	if (!(ksig->ka.sa.sa_flags & SA_RESTORER))
+	if (!sp || !(ksig->ka.sa.sa_flags & SA_RESTORER))
 		return -EFAULT;
-	fxregs_get(&fx);
-	err |= copy_to_user((void __user *)fp, &fx, sizeof(fx)) ? -EFAULT : 0;
-	err |= __put_user((unsigned long)(UC_SIGCONTEXT_SS | UC_STRICT_RESTORE_SS), &frame->uc.uc_flags);
+	if (wt_boot.xsave_mask)
+		flags |= UC_FP_XSTATE;
+	err = xstate_put(fp);
+	err |= __put_user(flags, &frame->uc.uc_flags);
 	err |= __put_user((unsigned long)0, (unsigned long __user *)&frame->uc.uc_link);
 	err |= __save_altstack(&frame->uc.uc_stack, regs->sp);
 	err |= __put_user((unsigned long)ksig->ka.sa.sa_restorer, (unsigned long __user *)&frame->pretcode);
@@ -122,6 +244,7 @@ static int setup_frame(struct ksignal *ksig, struct pt_regs *regs, long restart_
 	regs->ip = (unsigned long)ksig->ka.sa.sa_handler;
 	regs->sp = sp;
 	regs->flags &= ~(0x400UL | 0x100UL | 0x10000UL); /* DF, TF, RF */
+	xstate_init();
 	current->thread.full = 1;
 	return 0;
 }
@@ -131,20 +254,19 @@ SYSCALL_DEFINE0(rt_sigreturn)
 	struct pt_regs *regs = current_pt_regs();
 	struct sigframe __user *frame = (struct sigframe __user *)(regs->sp - 8);
 	struct sigcontext sc;
-	struct fxregs fx;
 	sigset_t set;
 
 	current->restart_block.fn = do_no_restart_syscall;
 	if (copy_from_user(&sc, &frame->uc.uc_mcontext, sizeof(sc)) ||
 	    copy_from_user(&set, &frame->uc.uc_sigmask, sizeof(set)))
 		goto bad;
-	if (sc.fpstate && copy_from_user(&fx, (void __user *)sc.fpstate, sizeof(fx)))
-		goto bad;
 	set_current_blocked(&set);
 	if (restore_altstack(&frame->uc.uc_stack))
 		goto bad;
-	if (sc.fpstate)
-		fxregs_set(&fx);
+	if (!sc.fpstate)
+		xstate_init();
+	else if (xstate_get(sc.fpstate))
+		goto bad;
 	regs->r8 = sc.r8;
 	regs->r9 = sc.r9;
 	regs->r10 = sc.r10;

@@ -54,6 +54,7 @@ void wt_init_run(void);
 /* signal.c, syscall.c */
 void wt_report_unsupported(unsigned int nr, unsigned long arg0);
 long wt_dispatch(struct pt_regs *regs, unsigned long nr);
+unsigned long wt_min_signal_stack(void);
 
 /* entry.S */
 extern char wt_syscall_entry[], wt_fault_entry[], wt_slow_entry[];
