@@ -113,12 +113,11 @@ static int make_stack(struct linux_binprm *bprm, const struct wt_exec *x, unsign
 {
 	static const char platform[] = ELF_PLATFORM;
 	unsigned long aux[2 * AUXV_PAIRS], sp = x->stack_top, strings, platform_at, random_at, *at;
-	unsigned long argc = bprm->argc;
+	int argc = bprm->argc, envc = bprm->envc, err;
 	u8 random[16];
 	size_t n;
-	int err;
 
-	err = transfer_args_to_stack(bprm, &sp);
+	err = transfer_args_to_stack(bprm, &sp) ?: wt_put_long_args(bprm, &sp, &argc, &envc);
 	if (err)
 		return err;
 	strings = sp;
@@ -133,15 +132,15 @@ static int make_stack(struct linux_binprm *bprm, const struct wt_exec *x, unsign
 	n = fill_auxv(aux, bprm, x, random_at, platform_at);
 	memcpy(current->mm->saved_auxv, aux, min(n * sizeof(long), sizeof(current->mm->saved_auxv)));
 
-	sp -= (1 + bprm->argc + 1 + bprm->envc + 1 + n) * sizeof(long);
+	sp -= (1 + argc + 1 + envc + 1 + n) * sizeof(long);
 	sp &= ~15UL;
 	at = (unsigned long *)sp;
 	current->mm->arg_start = strings;
-	err = put_words(at++, &argc, 1) ?: put_pointers(&at, bprm->argc, &strings);
+	err = put_words(at++, (unsigned long[]){argc}, 1) ?: put_pointers(&at, argc, &strings);
 	if (err)
 		return err;
 	current->mm->arg_end = current->mm->env_start = strings;
-	err = put_pointers(&at, bprm->envc, &strings) ?: put_words(at, aux, n);
+	err = put_pointers(&at, envc, &strings) ?: put_words(at, aux, n);
 	current->mm->env_end = strings;
 	*sp_out = sp;
 	return err;

@@ -200,6 +200,30 @@ static long wt_fork(unsigned long a, unsigned long b, unsigned long c, unsigned 
 	return kernel_clone(&args);
 }
 
+static long wt_execve(unsigned long name, unsigned long argv, unsigned long envp, unsigned long d, unsigned long e,
+		      unsigned long f)
+{
+	long ret = sys_execve((const char __user *)name, (const char __user *const __user *)argv,
+			      (const char __user *const __user *)envp);
+
+	if (ret == -E2BIG)
+		ret = wt_exec_long(AT_FDCWD, (const char __user *)name, (const char __user *const __user *)argv,
+				   (const char __user *const __user *)envp, 0);
+	return ret;
+}
+
+static long wt_execveat(unsigned long dir, unsigned long name, unsigned long argv, unsigned long envp,
+			unsigned long flags, unsigned long f)
+{
+	long ret = sys_execveat(dir, (const char __user *)name, (const char __user *const __user *)argv,
+				(const char __user *const __user *)envp, flags);
+
+	if (ret == -E2BIG)
+		ret = wt_exec_long(dir, (const char __user *)name, (const char __user *const __user *)argv,
+				   (const char __user *const __user *)envp, flags);
+	return ret;
+}
+
 /* Calls that no instance carries out; listed with the reason by `windtunnel syscalls`. */
 static long wt_refused(unsigned long a, unsigned long b, unsigned long c, unsigned long d, unsigned long e,
 		       unsigned long f)
@@ -260,6 +284,8 @@ long strnlen_user(const char __user *src, long count)
 #define sys_memfd_create	    wt_memfd_create
 #define sys_arch_prctl		    wt_arch_prctl
 #define sys_fork		    wt_fork
+#define sys_execve		    wt_execve
+#define sys_execveat		    wt_execveat
 #define sys_ptrace		    wt_refused
 #define sys_io_uring_setup	    wt_refused
 #define sys_io_uring_enter	    wt_refused

@@ -7,6 +7,7 @@
 
 struct file;
 struct mm_struct;
+struct linux_binprm;
 struct pt_regs;
 struct task_struct;
 
@@ -54,7 +55,13 @@ void wt_init_run(void);
 /* signal.c, syscall.c */
 void wt_report_unsupported(unsigned int nr, unsigned long arg0);
 long wt_dispatch(struct pt_regs *regs, unsigned long nr);
+
 unsigned long wt_min_signal_stack(void);
+
+/* exec.c */
+long wt_exec_long(int dir, const char __user *name, const char __user *const __user *argv,
+		  const char __user *const __user *envp, int flags);
+int wt_put_long_args(struct linux_binprm *bprm, unsigned long *strings, int *argc, int *envc);
 
 /* entry.S */
 extern char wt_syscall_entry[], wt_fault_entry[], wt_slow_entry[];
