@@ -213,6 +213,21 @@ impl Host for NodeHost {
         self.programs.fs_release(file);
     }
 
+    fn fs_seek(&mut self, file: u64, offset: u64, whence: u32) -> i64 {
+        self.shared.beat();
+        self.programs.fs_seek(file, offset, whence)
+    }
+
+    fn fs_punch(&mut self, file: u64, offset: u64, len: u64) -> i64 {
+        self.shared.beat();
+        self.programs.fs_punch(file, offset, len)
+    }
+
+    fn fs_storage(&mut self, file: u64) -> i64 {
+        self.shared.beat();
+        self.programs.fs_storage(file)
+    }
+
     fn proc_event(&mut self, event: u32, key: u64, a: u64, b: u64) {
         self.shared.beat();
         if event == abi::PROC_FAULT {

@@ -352,6 +352,9 @@ pub struct HostOps {
     pub as_write: unsafe extern "C" fn(HostPtr, u64, u64, *const c_void, u64) -> i64,
     pub as_map: unsafe extern "C" fn(HostPtr, u64, u64, *mut Map) -> i64,
     pub fs_name: unsafe extern "C" fn(HostPtr, u64, *const FileName),
+    pub fs_seek: unsafe extern "C" fn(HostPtr, u64, u64, u32) -> i64,
+    pub fs_punch: unsafe extern "C" fn(HostPtr, u64, u64, u64) -> i64,
+    pub fs_storage: unsafe extern "C" fn(HostPtr, u64) -> i64,
 }
 
 /// `struct wt_nic_conf`
@@ -427,7 +430,7 @@ const _: () = {
     assert!(size_of::<Exec>() == 128);
     assert!(size_of::<FileName>() == 32);
     assert!(size_of::<Map>() == 56 + 4096);
-    assert!(size_of::<HostOps>() == 8 + 26 * 8);
+    assert!(size_of::<HostOps>() == 8 + 29 * 8);
     assert!(size_of::<NicConf>() == 40);
     assert!(size_of::<Boot>() == 136);
     assert!(size_of::<Kernel>() == 48);

@@ -76,4 +76,11 @@ pub trait Host {
     fn as_map(&mut self, space: u64, address: u64, out: &mut abi::Map) -> i64;
     /// What `as_map` says of mappings of `file` from now on.
     fn fs_name(&mut self, file: u64, name: &FileName<'_>);
+
+    /// `lseek` with `SEEK_DATA` or `SEEK_HOLE` in contents of the node's own.
+    fn fs_seek(&mut self, file: u64, offset: u64, whence: u32) -> i64;
+    /// Makes `len` bytes at `offset` zero and gives their memory back.
+    fn fs_punch(&mut self, file: u64, offset: u64, len: u64) -> i64;
+    /// Bytes of memory that contents take.
+    fn fs_storage(&mut self, file: u64) -> i64;
 }

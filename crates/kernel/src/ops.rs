@@ -90,6 +90,9 @@ impl<H: Host> Ops<H> {
         as_write: as_write::<H>,
         as_map: as_map::<H>,
         fs_name: fs_name::<H>,
+        fs_seek: fs_seek::<H>,
+        fs_punch: fs_punch::<H>,
+        fs_storage: fs_storage::<H>,
     };
 }
 
@@ -285,4 +288,19 @@ unsafe extern "C" fn fs_name<H: Host>(host: HostPtr, file: u64, name: *const abi
             context.host.fs_name(file, &name);
         });
     }
+}
+
+unsafe extern "C" fn fs_seek<H: Host>(host: HostPtr, file: u64, offset: u64, whence: u32) -> i64 {
+    // SAFETY: the kernel passes its own host pointer.
+    unsafe { call::<H, _>(host, |context| context.host.fs_seek(file, offset, whence)) }
+}
+
+unsafe extern "C" fn fs_punch<H: Host>(host: HostPtr, file: u64, offset: u64, len: u64) -> i64 {
+    // SAFETY: the kernel passes its own host pointer.
+    unsafe { call::<H, _>(host, |context| context.host.fs_punch(file, offset, len)) }
+}
+
+unsafe extern "C" fn fs_storage<H: Host>(host: HostPtr, file: u64) -> i64 {
+    // SAFETY: the kernel passes its own host pointer.
+    unsafe { call::<H, _>(host, |context| context.host.fs_storage(file)) }
 }

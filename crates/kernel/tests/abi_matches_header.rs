@@ -71,7 +71,8 @@ fn facts() -> (Facts, String) {
         HostOps = host_ops {
             version, size, console, panic, frame_alloc, tx_flush, as_create, as_fork, as_destroy, as_activate,
             exec_map, mem_call, fs_lookup, fs_readdir, fs_readlink, fs_open, fs_create, fs_read, fs_write,
-            fs_truncate, fs_size, fs_release, proc_event, unsupported, as_read, as_write, as_map, fs_name
+            fs_truncate, fs_size, fs_release, proc_event, unsupported, as_read, as_write, as_map, fs_name,
+            fs_seek, fs_punch, fs_storage
         }
         FileName = file_name { ino, dev_major, dev_minor, path, path_len }
         Map = map {

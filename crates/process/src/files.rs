@@ -164,6 +164,18 @@ impl FileService {
         }
     }
 
+    pub(crate) fn seek(&self, handle: u64, offset: u64, whence: u32) -> Result<u64, Errno> {
+        self.content(handle)?.seek(&self.shared.fds, offset, whence)
+    }
+
+    pub(crate) fn punch(&self, handle: u64, offset: u64, len: u64) -> Result<u64, Errno> {
+        self.content(handle)?.punch(&self.shared.fds, offset, len).map(|()| 0)
+    }
+
+    pub(crate) fn storage(&self, handle: u64) -> Result<u64, Errno> {
+        self.content(handle)?.storage(&self.shared.fds)
+    }
+
     pub(crate) fn release(&mut self, handle: u64) {
         self.handles.remove(&handle);
         if handle.is_multiple_of(1024) {

@@ -363,6 +363,21 @@ impl ProcessHost {
         answer(self.files.size(file))
     }
 
+    /// See [`windtunnel_kernel::host::Host::fs_seek`].
+    pub fn fs_seek(&mut self, file: u64, offset: u64, whence: u32) -> i64 {
+        answer(self.files.seek(file, offset, whence))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_punch`].
+    pub fn fs_punch(&mut self, file: u64, offset: u64, len: u64) -> i64 {
+        answer(self.files.punch(file, offset, len))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_storage`].
+    pub fn fs_storage(&mut self, file: u64) -> i64 {
+        answer(self.files.storage(file))
+    }
+
     /// See [`windtunnel_kernel::host::Host::fs_release`].
     pub fn fs_release(&mut self, file: u64) {
         self.files.release(file);

@@ -34,6 +34,8 @@
 #define WTFS_FIRST_OWN_INO (1UL << 40)
 /* Size and free space by statfs, in pages: 64 GiB. The true limit is the host's, and differs from machine to machine. */
 #define WTFS_BLOCKS (16UL << 20)
+/* Files that fit, likewise: one for 16 KiB, as mke2fs makes room for. */
+#define WTFS_FILES (WTFS_BLOCKS / 4)
 /* Mark in dentry->d_fsdata: holds a reference on itself. */
 #define WTFS_PINNED ((void *)1UL)
 
@@ -198,8 +200,10 @@ static int wtfs_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct i
 static int wtfs_getattr(struct mnt_idmap *idmap, const struct path *path, struct kstat *stat, u32 mask,
 			unsigned int flags)
 {
-	generic_fillattr(idmap, mask, d_inode(path->dentry), stat);
-	stat->blocks = DIV_ROUND_UP_ULL(stat->size, SECTOR_SIZE);
+	struct inode *inode = d_inode(path->dentry);
+
+	generic_fillattr(idmap, mask, inode, stat);
+	stat->blocks = DIV_ROUND_UP_ULL(wtfs_storage(inode), SECTOR_SIZE);
 	return 0;
 }
 
@@ -481,6 +485,7 @@ static struct inode *wtfs_alloc_inode(struct super_block *sb)
 	wi->handle = 0;
 	wi->users = 0;
 	wi->owned = false;
+	wi->reserved = 0;
 	wi->hidden = RB_ROOT;
 	simple_xattrs_init(&wi->xattrs);
 	return &wi->vfs;
@@ -512,6 +517,8 @@ static int wtfs_statfs(struct dentry *dentry, struct kstatfs *stat)
 	stat->f_blocks = WTFS_BLOCKS;
 	stat->f_bfree = WTFS_BLOCKS;
 	stat->f_bavail = WTFS_BLOCKS;
+	stat->f_files = WTFS_FILES;
+	stat->f_ffree = WTFS_FILES;
 	return 0;
 }
 

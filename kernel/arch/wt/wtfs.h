@@ -17,6 +17,7 @@
  * @handle: host handle of a regular file's contents; 0: not open
  * @users: open files on it
  * @owned: @handle is the node's own, writable, and lives as long as the inode
+ * @reserved: bytes that fallocate() asked for room for: they count as used, like those written
  * @hidden: of a directory: lower names that were removed, struct wtfs_name by name
  * @xattrs: extended attributes
  */
@@ -26,6 +27,7 @@ struct wtfs_inode {
 	u64 handle;
 	u32 users;
 	bool owned;
+	u64 reserved;
 	struct rb_root hidden;
 	struct simple_xattrs xattrs;
 };
@@ -67,5 +69,6 @@ int wtfs_check_empty(struct dentry *dentry);
 /* wtfs_file.c */
 extern const struct file_operations wtfs_file_fops;
 int wtfs_resize(struct inode *inode, struct dentry *dentry, u64 size);
+u64 wtfs_storage(const struct inode *inode);
 int wtfs_handles_init(void);
 #endif

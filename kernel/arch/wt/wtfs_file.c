@@ -88,8 +88,27 @@ int wtfs_resize(struct inode *inode, struct dentry *dentry, u64 size)
 	if (err < 0)
 		return err;
 	i_size_write(inode, size);
+	if (size < old_size)
+		wtfs_i(inode)->reserved = min(wtfs_i(inode)->reserved, size);
 	inode_set_mtime_to_ts(inode, inode_set_ctime_current(inode));
 	return 0;
+}
+
+/**
+ * wtfs_storage - bytes that a regular file takes, for stat(2)
+ * @inode: the file
+ *
+ * Of a lower file all that it has: where the host keeps it is the host's business, and differs from host to host.
+ */
+u64 wtfs_storage(const struct inode *inode)
+{
+	const struct wtfs_inode *wi = wtfs_i(inode);
+	s64 bytes;
+
+	if (!wi->owned || !wi->handle)
+		return wi->lower ? i_size_read(inode) : wi->reserved;
+	bytes = wt_call(fs_storage, wi->handle);
+	return max(bytes < 0 ? 0 : (u64)bytes, wi->reserved);
 }
 
 /**
@@ -203,21 +222,6 @@ static ssize_t wtfs_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	return result;
 }
 
-/* Writes zeros over [start, end), which lies within the file. */
-static int wtfs_zero(u64 handle, u64 start, u64 end)
-{
-	static const u8 zeros[PAGE_SIZE];
-
-	while (start < end) {
-		s64 moved = wt_call(fs_write, handle, zeros, min_t(u64, end - start, sizeof(zeros)), start);
-
-		if (moved <= 0)
-			return moved ? moved : -EIO;
-		start += moved;
-	}
-	return 0;
-}
-
 static long wtfs_fallocate(struct file *file, int mode, loff_t start, loff_t len)
 {
 	struct inode *inode = file_inode(file);
@@ -234,12 +238,38 @@ static long wtfs_fallocate(struct file *file, int mode, loff_t start, loff_t len
 		err = file_modified(file);
 	if (!err && mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) {
 		handle = wtfs_own(inode, dentry, i_size_read(inode));
-		err = handle < 0 ? handle : wtfs_zero(handle, start, min_t(u64, end, i_size_read(inode)));
+		err = handle < 0 ? handle : wt_call(fs_punch, handle, start, len);
 	}
 	if (!err && !(mode & FALLOC_FL_KEEP_SIZE) && end > i_size_read(inode))
 		err = wtfs_resize(inode, dentry, end);
+	if (!err && !(mode & FALLOC_FL_PUNCH_HOLE))
+		wtfs_i(inode)->reserved = max(wtfs_i(inode)->reserved, end);
 	inode_unlock(inode);
 	return err;
+}
+
+static loff_t wtfs_llseek(struct file *file, loff_t offset, int whence)
+{
+	struct inode *inode = file_inode(file);
+	loff_t size = i_size_read(inode);
+	s64 handle, found;
+
+	if (whence != SEEK_DATA && whence != SEEK_HOLE)
+		return generic_file_llseek(file, offset, whence);
+	if (offset < 0 || offset >= size)
+		return -ENXIO;
+	inode_lock(inode);
+	handle = wtfs_content(wtfs_i(inode));
+	if (handle < 0)
+		found = handle;
+	else if (!wtfs_i(inode)->owned)
+		found = whence == SEEK_DATA ? offset : size; /* as for wtfs_storage() */
+	else
+		found = wt_call(fs_seek, handle, offset, whence);
+	if (found >= 0)
+		found = vfs_setpos(file, found, inode->i_sb->s_maxbytes);
+	inode_unlock(inode);
+	return found;
 }
 
 /* Mappings are the host's business and made from wtfs_handle(); the kernel has no address space to map into. */
@@ -293,7 +323,7 @@ u64 wtfs_handle(struct file *file)
 const struct file_operations wtfs_file_fops = {
 	.open = wtfs_open,
 	.release = wtfs_release,
-	.llseek = generic_file_llseek,
+	.llseek = wtfs_llseek,
 	.read_iter = wtfs_read_iter,
 	.write_iter = wtfs_write_iter,
 	.splice_read = copy_splice_read,

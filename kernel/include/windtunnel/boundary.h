@@ -294,6 +294,12 @@ struct wt_host_ops {
 	wt_s64 (*as_map)(void *host, wt_u64 as, wt_u64 addr, struct wt_map *out);
 	/* what as_map says of mappings of file from now on */
 	void (*fs_name)(void *host, wt_u64 file, const struct wt_file_name *name);
+	/* lseek(2) with SEEK_DATA (3) or SEEK_HOLE (4) in contents of the node's own: the offset found */
+	wt_s64 (*fs_seek)(void *host, wt_u64 file, wt_u64 offset, wt_u32 whence);
+	/* make len bytes at offset zero and give their memory back; the size stays */
+	wt_s64 (*fs_punch)(void *host, wt_u64 file, wt_u64 offset, wt_u64 len);
+	/* bytes of memory that contents take, holes excepted */
+	wt_s64 (*fs_storage)(void *host, wt_u64 file);
 };
 
 /* -------------------------------------------------------------------- boot */
@@ -363,7 +369,7 @@ WT_SIZE(wt_fs_dirent, 272);
 WT_SIZE(wt_exec, 128);
 WT_SIZE(wt_file_name, 32);
 WT_SIZE(wt_map, 56 + 4096);
-WT_SIZE(wt_host_ops, 8 + 26 * 8);
+WT_SIZE(wt_host_ops, 8 + 29 * 8);
 WT_SIZE(wt_nic_conf, 40);
 WT_SIZE(wt_boot, 136);
 WT_SIZE(wt_kernel, 48);

@@ -164,4 +164,13 @@ impl Host for Notes {
         0
     }
     fn fs_name(&mut self, _: u64, _: &windtunnel_kernel::FileName<'_>) {}
+    fn fs_seek(&mut self, _: u64, _: u64, _: u32) -> i64 {
+        -9
+    }
+    fn fs_punch(&mut self, _: u64, _: u64, _: u64) -> i64 {
+        -9
+    }
+    fn fs_storage(&mut self, _: u64) -> i64 {
+        -9
+    }
 }

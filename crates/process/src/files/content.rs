@@ -4,7 +4,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fstat, ftruncate, memfd_create, seek,
+};
 use rustix::io::{Errno, pread, pwrite};
 
 use super::host_tree::HostTree;
@@ -13,6 +15,11 @@ use crate::sys;
 
 /// Most bytes of one read or write, as in Linux.
 const COUNT_MAX: u64 = 0x7fff_f000;
+/// `whence` of lseek(2).
+const SEEK_DATA: u32 = 3;
+const SEEK_HOLE: u32 = 4;
+/// The unit of `st_blocks`, bytes.
+const BLOCK: u64 = 512;
 
 /// Bytes of a file, on the host or in memory.
 #[derive(Debug)]
@@ -178,6 +185,31 @@ impl Content {
     /// What `/proc` shows of mappings; none if nobody said.
     pub(crate) fn shown(&self) -> Option<Arc<Shown>> {
         self.shown.lock().expect("no panic while naming a file").clone()
+    }
+
+    /// Where the next data, or the next hole, begins at or after `offset`. The descriptor's own position, which this
+    /// moves, is used for nothing else.
+    pub(crate) fn seek(self: &Arc<Self>, budget: &FdBudget, offset: u64, whence: u32) -> Result<u64, Errno> {
+        let to = match whence {
+            SEEK_DATA => SeekFrom::Data(offset),
+            SEEK_HOLE => SeekFrom::Hole(offset),
+            _ => return Err(Errno::INVAL),
+        };
+        self.with_fd(budget, |fd| seek(fd, to))
+    }
+
+    /// Makes `len` bytes from `offset` on zero, and gives their memory back.
+    pub(crate) fn punch(self: &Arc<Self>, budget: &FdBudget, offset: u64, len: u64) -> Result<(), Errno> {
+        if !self.writable {
+            return Err(Errno::BADF);
+        }
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        self.with_fd(budget, |fd| fallocate(fd, hole, offset, len))
+    }
+
+    /// Bytes it takes, without holes.
+    pub(crate) fn storage(self: &Arc<Self>, budget: &FdBudget) -> Result<u64, Errno> {
+        self.with_fd(budget, |fd| Ok(fstat(fd)?.st_blocks as u64 * BLOCK))
     }
 
     /// Whether a failed write loses a result.
@@ -368,6 +400,24 @@ mod tests {
         copy.truncate(&budget, 1).unwrap();
         assert_eq!(source.bytes(&budget).unwrap(), b"hello");
         assert_eq!(source.truncate(&budget, 1), Err(Errno::BADF));
+    }
+
+    #[test]
+    fn holes_are_found_and_made() {
+        let budget = FdBudget::with_limit(8);
+        let (content, fd) = Content::memory("/x", true).unwrap();
+        pwrite(&fd, &[1; 8192], 0).unwrap();
+        pwrite(&fd, &[1; 10], 1 << 20).unwrap();
+        assert_eq!(content.storage(&budget), Ok(12288));
+        assert_eq!(content.seek(&budget, 0, SEEK_HOLE), Ok(8192));
+        assert_eq!(content.seek(&budget, 8192, SEEK_DATA), Ok(1 << 20));
+        assert_eq!(content.seek(&budget, 0, 0), Err(Errno::INVAL));
+        content.punch(&budget, 4090, 4102).unwrap();
+        assert_eq!(content.seek(&budget, 0, SEEK_HOLE), Ok(4096));
+        let bytes = content.bytes(&budget).unwrap();
+        assert_eq!((bytes[4089], bytes[4090], bytes.len()), (1, 0, (1 << 20) + 10));
+        let fixed = Content::fixed("/y", b"hello").unwrap();
+        assert_eq!(fixed.punch(&budget, 0, 1), Err(Errno::BADF));
     }
 
     #[test]
