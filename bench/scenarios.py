@@ -55,15 +55,19 @@ def udp_chain(count: int, seconds: int) -> Mapping:
     return result
 
 
-def tcp_pair(seconds: int, congestion_control: str = "cubic") -> Mapping:
-    """iperf3 over one cable of 1 Gb/s and 1 ms."""
+def tcp_pair(seconds: int, congestion_control: str = "cubic", rx_usecs: int = 0) -> Mapping:
+    """iperf3 over one cable of 1 Gb/s and 1 ms; with rx_usecs, an arrival at either NIC waits that long for more."""
     client = f"iperf3 --client 10.0.0.2 --congestion {congestion_control} --time {seconds} --json"
-    return pair(
+    result = pair(
         [{"exec": client, "start": "1s"}],
         [{"exec": "iperf3 --server --one-off"}],
         {"rate": "1Gbit", "delay": "1ms"},
         stop=f"{seconds + 5}s",
     )
+    if rx_usecs:
+        for node in result["nodes"].values():
+            node["setup"] = [f"ethtool -C eth0 rx-usecs {rx_usecs}"]
+    return result
 
 
 def with_each_node(base: Mapping, process: Mapping) -> Mapping:
