@@ -114,7 +114,7 @@ mod tests {
         let text = fault_report(&fault, 7, 1_500_000_000, &[frame]);
         assert_eq!(
             text.lines().next(),
-            Some("`prog` (pid 7) was ended by SIGSEGV at 1.5s: a write to 0x8 in main+0x4 (/opt/prog+0x10)")
+            Some("`prog` (pid 7) was ended by SIGSEGV at 1.500000000s: a write to 0x8 in main+0x4 (/opt/prog+0x10)")
         );
         assert!(text.contains("\n  rip 0000000000000000  rsp "), "{text}");
         assert!(text.ends_with("\n  #0 main+0x4 (/opt/prog+0x10)"), "{text}");
