@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod hashes;
 mod id;
 mod probability;
 pub mod random;

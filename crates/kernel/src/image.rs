@@ -1,14 +1,16 @@
 //! A kernel image: the shared object `liblinux-*.so`, checked and described, ready to be mapped many times.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use object::elf;
 use object::read::elf::{Dyn as _, FileHeader as _, ProgramHeader as _, Rela as _, Sym as _};
 use object::{LittleEndian, ReadRef as _};
-use sha2::{Digest as _, Sha256};
+use windtunnel_base::hashes;
 
 use crate::symbols::Symbols;
 
@@ -94,6 +96,8 @@ pub struct Image {
     relocations: Relocations,
     /// Address of the export `wt_kernel`.
     export: u64,
+    /// What booting uses of a node's memory, by the size of that memory: learned from the first boot.
+    boot_pages: Mutex<BTreeMap<u64, Arc<[Range<u64>]>>>,
     /// Read when first asked for: the file for debuggers is large, and few runs crash.
     symbols: OnceLock<Option<Symbols>>,
 }
@@ -116,10 +120,11 @@ impl Image {
         Ok(Arc::new(Self {
             path: path.to_owned(),
             file,
-            sha256: Sha256::digest(&bytes).into(),
+            sha256: hashes::sha256(&bytes),
             segments: parsed.segments,
             relocations: parsed.relocations,
             export: parsed.export,
+            boot_pages: Mutex::default(),
             symbols: OnceLock::new(),
         }))
     }
@@ -148,6 +153,18 @@ impl Image {
     pub fn symbols(&self) -> Option<&Symbols> {
         let read = || Symbols::beside(&self.path).or_else(|| Symbols::of(&std::fs::read(&self.path).ok()?));
         self.symbols.get_or_init(read).as_ref()
+    }
+
+    /// The offsets in a memory of `ram_bytes` that a boot used, if there has been one.
+    pub(crate) fn boot_pages(&self, ram_bytes: u64) -> Option<Arc<[Range<u64>]>> {
+        let known = self.boot_pages.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        known.get(&ram_bytes).cloned()
+    }
+
+    /// See [`Image::boot_pages`].
+    pub(crate) fn learn_boot_pages(&self, ram_bytes: u64, used: Vec<Range<u64>>) {
+        let mut known = self.boot_pages.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        known.insert(ram_bytes, used.into());
     }
 
     pub(crate) fn file(&self) -> &File {

@@ -195,6 +195,10 @@ impl<H: Host> Instance<H> {
         let image_mapping = map_image(image, config.base).map_err(map_error("the kernel image", config.base))?;
         let ram =
             Ram::new(config.ram_base, config.ram_bytes).map_err(map_error("the node's memory", config.ram_base))?;
+        let boot_pages = image.boot_pages(config.ram_bytes);
+        if let Some(pages) = &boot_pages {
+            ram.provide(pages);
+        }
         // SAFETY: `Image::open` checked that the export is 8-byte aligned and inside a segment, mapped just now. The
         // fields of wt_kernel are plain data whatever the image holds.
         let kernel = unsafe { ptr::read((config.base + image.export()) as *const RawKernel) }.check()?;
@@ -224,7 +228,12 @@ impl<H: Host> Instance<H> {
         // SAFETY: this is the first call of `boot`, and only call, with arguments that live as long as the instance.
         let result = unsafe { instance.call(instance.kernel.boot as *const (), argument.cast()) };
         match result.map_err(KernelError::Crash)? {
-            0 => Ok(instance),
+            0 => {
+                if boot_pages.is_none() {
+                    image.learn_boot_pages(config.ram_bytes, instance.ram.used());
+                }
+                Ok(instance)
+            }
             error => Err(KernelError::Boot {
                 errno: i32::try_from(-error).unwrap_or(libc::EINVAL),
             }),

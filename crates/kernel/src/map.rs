@@ -1,6 +1,7 @@
 //! Fixed mappings: an image with its own writable data, and the memory of an instance.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::image::{Image, PAGE_BYTES, Segment, page_up};
@@ -146,5 +147,57 @@ impl Ram {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let mapping = Mapping::new(base, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd.as_raw_fd())?;
         Ok(Self { mapping, fd })
+    }
+
+    /// The pages that have been used: offsets, bytes; adjacent ones in one range. Empty when the host does not say.
+    pub fn used(&self) -> Vec<Range<u64>> {
+        let mut resident = vec![0u8; ((self.mapping.end() - self.mapping.start()) / PAGE_BYTES) as usize];
+        let bytes = resident.len() * PAGE_BYTES as usize;
+        // SAFETY: mincore writes a byte for each page of the range, which is this mapping.
+        if unsafe { libc::mincore(self.mapping.start() as *mut _, bytes, resident.as_mut_ptr()) } != 0 {
+            return Vec::new();
+        }
+        let mut used: Vec<Range<u64>> = Vec::new();
+        for (page, _) in (0u64..).zip(&resident).filter(|(_, state)| **state & 1 == 1) {
+            let range = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
+            match used.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => used.push(range),
+            }
+        }
+        used
+    }
+
+    /// Provides pages that will be used soon, which takes less than a fault for each. Only speed: a host that cannot do so
+    /// provides them one by one.
+    pub fn provide(&self, ranges: &[Range<u64>]) {
+        for range in ranges {
+            let (start, end) = (self.mapping.start() + range.start, self.mapping.start() + range.end);
+            assert!(start <= end && end <= self.mapping.end());
+            // SAFETY: the range lies in this mapping, whose contents the call does not change.
+            unsafe { libc::madvise(start as *mut _, (end - start) as usize, libc::MADV_POPULATE_WRITE) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_found_used_and_provided() {
+        // An address that other tests of this crate do not use.
+        let ram = Ram::new(0x7000_0000_0000, 64 * PAGE_BYTES).unwrap();
+        assert_eq!(ram.used(), []);
+        let pages = [3 * PAGE_BYTES..5 * PAGE_BYTES, 63 * PAGE_BYTES..64 * PAGE_BYTES];
+        ram.provide(&pages);
+        let used = ram.used();
+        // A host before Linux 5.14 cannot provide pages.
+        assert!(used == pages || used.is_empty(), "{used:?}");
+        for page in [3, 4, 63] {
+            // SAFETY: the page belongs to the mapping, and nothing else refers to it.
+            unsafe { ((ram.mapping.start() + page * PAGE_BYTES) as *mut u8).write(1) };
+        }
+        assert_eq!(ram.used(), pages);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{Errno, pwrite};
-use sha2::{Digest, Sha256};
+use windtunnel_base::hashes;
 
 use crate::elf::{Elf, ElfError};
 use crate::patch;
@@ -153,7 +153,7 @@ impl ImageCache {
 
     /// The image of a file's bytes; `path` is recorded.
     pub(crate) fn get(&self, path: &str, file: &[u8]) -> Result<Arc<PatchedImage>, ImageError> {
-        let hash: [u8; 32] = Sha256::digest(file).into();
+        let hash = hashes::sha256(file);
         let mut images = self.by_hash.lock().expect("no panic while patching");
         let image = match images.get(&hash) {
             Some(image) => image.clone(),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use windtunnel_base::SimDuration;
+use windtunnel_base::{SimDuration, hashes};
 use windtunnel_engine::{DebugHooks, EngineError, Options, Progress, RunOutcome, Simulation};
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
 use windtunnel_scenario::Scenario;
@@ -64,6 +64,9 @@ pub fn run(args: &Args) -> Outcome {
     }
     host::require()?;
     let kernel = kernels::image(series_of(&scenario)?)?;
+    if let Some(cache) = kernels::cache_dir() {
+        hashes::remember_in(cache.join("sha256"));
+    }
     let existing = if args.force {
         ExistingFiles::ReplaceOurs
     } else {
