@@ -23,7 +23,7 @@ pub trait Calls {
 
 /// File systems, and where they go: type, folder, flags, options. `/tmp`, `/run` and the rest of the tree are the root
 /// file system's own.
-const MOUNTS: [(&str, &str, u64, &str); 4] = [
+const MOUNTS: [(&str, &str, u64, &str); 5] = [
     ("proc", "/proc", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, ""),
     ("sysfs", "/sys", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, ""),
     ("devtmpfs", "/dev", libc::MS_NOSUID, "mode=755"),
@@ -32,6 +32,12 @@ const MOUNTS: [(&str, &str, u64, &str); 4] = [
         "/dev/pts",
         libc::MS_NOSUID | libc::MS_NOEXEC,
         "gid=5,mode=620,ptmxmode=666",
+    ),
+    (
+        "mqueue",
+        "/dev/mqueue",
+        libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
+        "",
     ),
 ];
 /// Where shared memory files live; bound to `/dev/shm`, because programs map them and a device tree has no files to map.
@@ -149,7 +155,7 @@ impl Setup<'_> {
 
     fn mount_all(&mut self) -> Result<(), EngineError> {
         for (kind, at, flags, options) in MOUNTS {
-            if at == "/dev/pts" {
+            if at.starts_with("/dev/") {
                 self.make_dir(at, 0o755)?;
             }
             let args = vec![text(kind), text(at), text(kind), Argument::Value(flags), text(options)];

@@ -164,6 +164,11 @@ impl Host for NodeHost {
         self.programs.mem_call(space, nr, args, file)
     }
 
+    fn as_key(&mut self, space: u64, address: u64, write: bool, out: &mut abi::MemKey) -> i64 {
+        self.shared.beat();
+        self.programs.as_key(space, address, write, out)
+    }
+
     fn fs_lookup(&mut self, dir: u64, name: &[u8], out: &mut abi::FsAttr) -> i64 {
         self.shared.beat();
         self.programs.fs_lookup(dir, name, out)
@@ -207,6 +212,11 @@ impl Host for NodeHost {
     fn fs_size(&mut self, file: u64) -> i64 {
         self.shared.beat();
         self.programs.fs_size(file)
+    }
+
+    fn fs_writers(&mut self, file: u64) -> i64 {
+        self.shared.beat();
+        self.programs.fs_writers(file)
     }
 
     fn fs_release(&mut self, file: u64) {

@@ -316,6 +316,15 @@ impl Default for Map {
     }
 }
 
+/// `struct wt_mem_key`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct MemKey {
+    pub content: u64,
+    pub page: u64,
+}
+
 /// The `host` argument of every call out.
 pub type HostPtr = *mut c_void;
 
@@ -355,6 +364,8 @@ pub struct HostOps {
     pub fs_seek: unsafe extern "C" fn(HostPtr, u64, u64, u32) -> i64,
     pub fs_punch: unsafe extern "C" fn(HostPtr, u64, u64, u64) -> i64,
     pub fs_storage: unsafe extern "C" fn(HostPtr, u64) -> i64,
+    pub as_key: unsafe extern "C" fn(HostPtr, u64, u64, u32, *mut MemKey) -> i64,
+    pub fs_writers: unsafe extern "C" fn(HostPtr, u64) -> i64,
 }
 
 /// `struct wt_nic_conf`
@@ -430,7 +441,8 @@ const _: () = {
     assert!(size_of::<Exec>() == 128);
     assert!(size_of::<FileName>() == 32);
     assert!(size_of::<Map>() == 56 + 4096);
-    assert!(size_of::<HostOps>() == 8 + 29 * 8);
+    assert!(size_of::<HostOps>() == 8 + 31 * 8);
+    assert!(size_of::<MemKey>() == 16);
     assert!(size_of::<NicConf>() == 40);
     assert!(size_of::<Boot>() == 136);
     assert!(size_of::<Kernel>() == 48);

@@ -40,6 +40,8 @@ pub trait Host {
     fn exec_map(&mut self, space: u64, exec: &mut abi::Exec) -> i64;
     /// A memory-mapping system call of a program; `file` is the handle behind a file mapping, or 0.
     fn mem_call(&mut self, space: u64, nr: u32, args: &[u64; 6], file: u64) -> i64;
+    /// What memory `address` means, if the program may read it (`write`: write it).
+    fn as_key(&mut self, space: u64, address: u64, write: bool, out: &mut abi::MemKey) -> i64;
 
     /// Looks `name` up in the lower directory `dir`.
     fn fs_lookup(&mut self, dir: u64, name: &[u8], out: &mut abi::FsAttr) -> i64;
@@ -59,6 +61,8 @@ pub trait Host {
     fn fs_truncate(&mut self, file: u64, size: u64) -> i64;
     /// Size of contents in bytes.
     fn fs_size(&mut self, file: u64) -> i64;
+    /// How many shared mappings of contents are writable or may become so.
+    fn fs_writers(&mut self, file: u64) -> i64;
     /// Gives a handle back.
     fn fs_release(&mut self, file: u64);
 

@@ -93,6 +93,8 @@ impl<H: Host> Ops<H> {
         fs_seek: fs_seek::<H>,
         fs_punch: fs_punch::<H>,
         fs_storage: fs_storage::<H>,
+        as_key: as_key::<H>,
+        fs_writers: fs_writers::<H>,
     };
 }
 
@@ -303,4 +305,24 @@ unsafe extern "C" fn fs_punch<H: Host>(host: HostPtr, file: u64, offset: u64, le
 unsafe extern "C" fn fs_storage<H: Host>(host: HostPtr, file: u64) -> i64 {
     // SAFETY: the kernel passes its own host pointer.
     unsafe { call::<H, _>(host, |context| context.host.fs_storage(file)) }
+}
+
+unsafe extern "C" fn as_key<H: Host>(
+    host: HostPtr,
+    space: u64,
+    address: u64,
+    write: u32,
+    out: *mut abi::MemKey,
+) -> i64 {
+    // SAFETY: the kernel passes its own host pointer and its own result.
+    unsafe {
+        call::<H, _>(host, |context| {
+            context.host.as_key(space, address, write != 0, &mut *out)
+        })
+    }
+}
+
+unsafe extern "C" fn fs_writers<H: Host>(host: HostPtr, file: u64) -> i64 {
+    // SAFETY: the kernel passes its own host pointer.
+    unsafe { call::<H, _>(host, |context| context.host.fs_writers(file)) }
 }

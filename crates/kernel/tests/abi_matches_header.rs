@@ -68,11 +68,13 @@ fn facts() -> (Facts, String) {
             file, interp, stack_size, entry, stack_top, stack_base, at_entry, at_phdr, at_phnum, at_base, code, data,
             brk, low, reserved
         }
+        MemKey = mem_key { content, page }
         HostOps = host_ops {
             version, size, console, panic, frame_alloc, tx_flush, as_create, as_fork, as_destroy, as_activate,
             exec_map, mem_call, fs_lookup, fs_readdir, fs_readlink, fs_open, fs_create, fs_read, fs_write,
             fs_truncate, fs_size, fs_release, proc_event, unsupported, as_read, as_write, as_map, fs_name,
-            fs_seek, fs_punch, fs_storage
+            fs_seek, fs_punch, fs_storage,
+            as_key, fs_writers
         }
         FileName = file_name { ino, dev_major, dev_minor, path, path_len }
         Map = map {

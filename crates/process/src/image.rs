@@ -180,6 +180,7 @@ fn load_segment(work: &mut Work, program: &Loadable, base: u64, segment: &Segmen
             content: program.content.clone(),
             offset: segment.offset - segment.offset % PAGE,
             shared: false,
+            may: READ | WRITE | EXEC,
             touched: segment.prot & WRITE != 0,
             patched: Some(program.image.clone()),
         };

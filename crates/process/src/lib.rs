@@ -318,6 +318,14 @@ impl ProcessHost {
         self.files.show_as(file, shown);
     }
 
+    /// See [`windtunnel_kernel::host::Host::as_key`].
+    pub fn as_key(&self, space: u64, address: u64, write: bool, out: &mut abi::MemKey) -> i64 {
+        answer(self.spaces.key(space, address, write).map(|key| {
+            *out = key;
+            0
+        }))
+    }
+
     /// See [`windtunnel_kernel::host::Host::fs_lookup`].
     pub fn fs_lookup(&mut self, dir: u64, name: &[u8], out: &mut abi::FsAttr) -> i64 {
         answer(self.files.lookup(dir, name, out))
@@ -376,6 +384,11 @@ impl ProcessHost {
     /// See [`windtunnel_kernel::host::Host::fs_storage`].
     pub fn fs_storage(&mut self, file: u64) -> i64 {
         answer(self.files.storage(file))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::fs_writers`].
+    pub fn fs_writers(&self, file: u64) -> i64 {
+        answer(self.files.content(file).map(|content| self.spaces.writers(content)))
     }
 
     /// See [`windtunnel_kernel::host::Host::fs_release`].

@@ -16,6 +16,7 @@
 
 mod calls;
 mod family;
+mod keys;
 mod low;
 mod remap;
 mod tree;

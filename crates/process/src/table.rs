@@ -66,8 +66,8 @@ pub const HOST_CALLS: &[HostCall] = &[
     row(
         30,
         "shmat",
-        Refused,
-        "ENOSYS: no System V shared memory; POSIX shared memory and memfd_create work",
+        Partial,
+        "an address that is not among the program's own: EINVAL; there are no SHM_HUGETLB segments",
     ),
     row(
         46,
@@ -124,12 +124,6 @@ pub const HOST_CALLS: &[HostCall] = &[
     row(173, "ioperm", Refused, "ENOSYS: there are no ports"),
     row(175, "init_module", Refused, "ENOSYS: everything is built in"),
     row(176, "delete_module", Refused, "ENOSYS: everything is built in"),
-    row(
-        202,
-        "futex",
-        Partial,
-        "full within a process; between processes only where both have the memory at the same address",
-    ),
     row(
         206,
         "io_setup",

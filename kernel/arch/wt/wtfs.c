@@ -188,6 +188,9 @@ static int wtfs_setattr(struct mnt_idmap *idmap, struct dentry *dentry, struct i
 	struct inode *inode = d_inode(dentry);
 	int err = setattr_prepare(idmap, dentry, attr);
 
+	if (!err && attr->ia_valid & ATTR_MODE && wtfs_i(inode)->seals & F_SEAL_EXEC &&
+	    (inode->i_mode ^ attr->ia_mode) & 0111)
+		err = -EPERM;
 	if (!err && attr->ia_valid & ATTR_SIZE)
 		err = wtfs_resize(inode, dentry, attr->ia_size);
 	if (err)
@@ -486,6 +489,8 @@ static struct inode *wtfs_alloc_inode(struct super_block *sb)
 	wi->users = 0;
 	wi->owned = false;
 	wi->reserved = 0;
+	wi->memory = false;
+	wi->seals = 0;
 	wi->hidden = RB_ROOT;
 	simple_xattrs_init(&wi->xattrs);
 	return &wi->vfs;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 #ifndef _WT_WTFS_H
 #define _WT_WTFS_H
-/* What the parts of wtfs share: wtfs.c tree and superblock, wtfs_dir.c directories, wtfs_file.c contents. */
+/* What the parts of wtfs share: wtfs.c tree and superblock, wtfs_dir.c directories, wtfs_file.c contents,
+ * wtfs_memfd.c files of no directory. */
 #include <linux/fs.h>
 #include <linux/rbtree.h>
 #include <linux/xattr.h>
@@ -18,6 +19,8 @@
  * @users: open files on it
  * @owned: @handle is the node's own, writable, and lives as long as the inode
  * @reserved: bytes that fallocate() asked for room for: they count as used, like those written
+ * @memory: made by wtfs_memory_file()
+ * @seals: F_SEAL_* of a memory file, 0 of others
  * @hidden: of a directory: lower names that were removed, struct wtfs_name by name
  * @xattrs: extended attributes
  */
@@ -28,6 +31,8 @@ struct wtfs_inode {
 	u32 users;
 	bool owned;
 	u64 reserved;
+	bool memory;
+	u32 seals;
 	struct rb_root hidden;
 	struct simple_xattrs xattrs;
 };
@@ -71,4 +76,8 @@ extern const struct file_operations wtfs_file_fops;
 int wtfs_resize(struct inode *inode, struct dentry *dentry, u64 size);
 u64 wtfs_storage(const struct inode *inode);
 int wtfs_handles_init(void);
+
+/* wtfs_memfd.c */
+int wtfs_seal_resize(const struct inode *inode, u64 size);
+s64 wtfs_seal_write(const struct inode *inode, u64 pos, u64 len);
 #endif

@@ -12,6 +12,7 @@
 #include <linux/splice.h>
 #include <linux/uio.h>
 
+#include "../../fs/internal.h"
 #include "wtfs.h"
 
 static struct vfsmount *wtfs_handle_mount;
@@ -81,6 +82,9 @@ int wtfs_resize(struct inode *inode, struct dentry *dentry, u64 size)
 
 	if (size == old_size)
 		return 0;
+	err = wtfs_seal_resize(inode, size);
+	if (err)
+		return err;
 	handle = wtfs_own(inode, dentry, min(size, old_size));
 	if (handle < 0)
 		return handle;
@@ -194,6 +198,10 @@ static ssize_t wtfs_write_locked(struct kiocb *iocb, struct iov_iter *from)
 	len = generic_write_checks(iocb, from);
 	if (len <= 0)
 		return len;
+	len = wtfs_seal_write(inode, iocb->ki_pos, len);
+	if (len < 0)
+		return len;
+	iov_iter_truncate(from, len);
 	handle = wtfs_own(inode, file->f_path.dentry, i_size_read(inode));
 	if (handle < 0)
 		return handle;
@@ -233,7 +241,9 @@ static long wtfs_fallocate(struct file *file, int mode, loff_t start, loff_t len
 	if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
 		return -EOPNOTSUPP;
 	inode_lock(inode);
-	err = mode & FALLOC_FL_KEEP_SIZE ? 0 : inode_newsize_ok(inode, end);
+	err = mode & FALLOC_FL_KEEP_SIZE ? 0 : inode_newsize_ok(inode, end) ?: wtfs_seal_resize(inode, max_t(u64, end, i_size_read(inode)));
+	if (!err && mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+		err = wtfs_seal_write(inode, start, 0);
 	if (!err)
 		err = file_modified(file);
 	if (!err && mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) {
@@ -272,10 +282,16 @@ static loff_t wtfs_llseek(struct file *file, loff_t offset, int whence)
 	return found;
 }
 
-/* Mappings are the host's business and made from wtfs_handle(); the kernel has no address space to map into. */
+static const struct vm_operations_struct wtfs_vm_ops;
+
+/*
+ * Mappings are the host's business and made from wtfs_handle(). Only ipc/shm.c calls this, for each of its own, and
+ * wants operations to put its own before.
+ */
 static int wtfs_mmap(struct file *file, struct vm_area_struct *vma)
 {
-	return -ENODEV;
+	vma->vm_ops = &wtfs_vm_ops;
+	return 0;
 }
 
 static int wtfs_open(struct inode *inode, struct file *file)
@@ -337,6 +353,8 @@ const struct file_operations wtfs_file_fops = {
 
 static char *wtfs_handle_dname(struct dentry *dentry, char *buffer, int buflen)
 {
+	if (!d_inode(dentry)->i_nlink)
+		return simple_dname(dentry, buffer, buflen);
 	return dynamic_dname(buffer, buflen, "%.60s", dentry->d_name.name);
 }
 
@@ -367,7 +385,7 @@ static struct file_system_type wtfs_handle_type = {
  * @handle: host handle of the contents, writable if @flags say so; the file owns it, and gives it back at its end or
  *	when this fails
  * @flags: O_* to open it with
- * @name: what /proc/PID/fd shows, up to 60 bytes
+ * @name: what /proc/PID/fd shows, up to 60 bytes if the file counts as linked
  *
  * Return: the file, or an ERR_PTR.
  */

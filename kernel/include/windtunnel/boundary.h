@@ -236,6 +236,12 @@ struct wt_map {
 #define WT_MAP_HEAP 0x4u         /* below the program break */
 #define WT_MAP_STACK 0x8u        /* made at exec */
 
+/* What a word of program memory is, for those who have to meet there: the futexes of shared memory. */
+struct wt_mem_key {
+	wt_u64 content;          /* [h>k] number of the shared contents, never used twice in a run; 0: private memory */
+	wt_u64 page;             /* [h>k] page in the contents, or of the address */
+};
+
 enum wt_proc_event {
 	WT_PROC_STARTED = 1,     /* a spawn reached its program: a = pid */
 	WT_PROC_FAILED = 2,      /* exec failed: a = pid, b = errno */
@@ -266,7 +272,8 @@ struct wt_host_ops {
 	/* replace all of as by the images of x */
 	wt_s64 (*exec_map)(void *host, wt_u64 as, struct wt_exec *x);
 	/* mmap, munmap, mprotect, mremap, brk, madvise, msync, mincore, mlock family: nr is the x86-64 number.
-	 * file: for a file mapping the handle of its contents, WT_FILE_RAM for the instance's memory, else 0 */
+	 * file: for a file mapping the handle of its contents, WT_FILE_RAM for the instance's memory, else 0; then mmap's
+	 * fifth argument is not a descriptor but the PROT_* bits that the mapping may ever have */
 	wt_s64 (*mem_call)(void *host, wt_u64 as, wt_u32 nr, const wt_u64 *arg, wt_u64 file);
 	/* lower tree */
 	wt_s64 (*fs_lookup)(void *host, wt_u64 dir, const char *name, wt_u32 len, struct wt_fs_attr *out);
@@ -300,6 +307,10 @@ struct wt_host_ops {
 	wt_s64 (*fs_punch)(void *host, wt_u64 file, wt_u64 offset, wt_u64 len);
 	/* bytes of memory that contents take, holes excepted */
 	wt_s64 (*fs_storage)(void *host, wt_u64 file);
+	/* what is at an address of as: 0, or -EFAULT if the program may not read (write: write) it */
+	wt_s64 (*as_key)(void *host, wt_u64 as, wt_u64 address, wt_u32 write, struct wt_mem_key *out);
+	/* how many shared mappings of these contents there are that are writable or may become so */
+	wt_s64 (*fs_writers)(void *host, wt_u64 file);
 };
 
 /* -------------------------------------------------------------------- boot */
@@ -369,7 +380,8 @@ WT_SIZE(wt_fs_dirent, 272);
 WT_SIZE(wt_exec, 128);
 WT_SIZE(wt_file_name, 32);
 WT_SIZE(wt_map, 56 + 4096);
-WT_SIZE(wt_host_ops, 8 + 29 * 8);
+WT_SIZE(wt_host_ops, 8 + 31 * 8);
+WT_SIZE(wt_mem_key, 16);
 WT_SIZE(wt_nic_conf, 40);
 WT_SIZE(wt_boot, 136);
 WT_SIZE(wt_kernel, 48);

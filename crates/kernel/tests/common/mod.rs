@@ -122,6 +122,12 @@ impl Host for Notes {
     fn mem_call(&mut self, _: u64, _: u32, _: &[u64; 6], _: u64) -> i64 {
         -38
     }
+    fn as_key(&mut self, _: u64, _: u64, _: bool, _: &mut abi::MemKey) -> i64 {
+        -14
+    }
+    fn fs_writers(&mut self, _: u64) -> i64 {
+        -9
+    }
     fn fs_lookup(&mut self, _: u64, _: &[u8], _: &mut abi::FsAttr) -> i64 {
         -2
     }

@@ -24,6 +24,8 @@ const BLOCK: u64 = 512;
 /// Bytes of a file, on the host or in memory.
 #[derive(Debug)]
 pub(crate) struct Content {
+    /// Unlike any other's, and never 0.
+    pub id: u64,
     state: Mutex<State>,
     /// May be written by programs.
     pub writable: bool,
@@ -104,7 +106,9 @@ impl Content {
     }
 
     fn new(state: State, writable: bool, name: String, result: bool) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             state: Mutex::new(state),
             writable,
             name,

@@ -23,9 +23,9 @@ pub(super) fn page_align(len: u64) -> u64 {
 impl Work<'_> {
     /// Carries out system call `nr`.
     pub(super) fn call(&mut self, nr: u32, args: &[u64; 6], content: Option<Arc<Content>>) -> Result<u64, Errno> {
-        let [a, b, c, d, e, f] = *args;
+        let [a, b, c, d, e, _] = *args;
         match i64::from(nr) {
-            libc::SYS_mmap => self.mmap(a, b, c, d, f, content),
+            libc::SYS_mmap => self.mmap(args, content),
             libc::SYS_mprotect => self.mprotect(a, b, c).map(|()| 0),
             libc::SYS_munmap => self.munmap(a, b).map(|()| 0),
             libc::SYS_brk => Ok(self.brk(a)),
@@ -42,15 +42,8 @@ impl Work<'_> {
         }
     }
 
-    fn mmap(
-        &mut self,
-        address: u64,
-        len: u64,
-        prot: u64,
-        flags: u64,
-        offset: u64,
-        content: Option<Arc<Content>>,
-    ) -> Result<u64, Errno> {
+    fn mmap(&mut self, args: &[u64; 6], content: Option<Arc<Content>>) -> Result<u64, Errno> {
+        let [address, len, prot, flags, may, offset] = *args;
         let flag = |bits: i32| flags & bits as u64 != 0;
         if !offset.is_multiple_of(PAGE) {
             return Err(Errno::INVAL);
@@ -79,7 +72,7 @@ impl Work<'_> {
             self.check_fixed(address, len, flag(libc::MAP_FIXED_NOREPLACE))?;
         }
         let prot = (prot & PROT_MASK) as u8;
-        let kind = map_kind(content, flags, prot, offset, len)?;
+        let kind = map_kind(content, flags, prot, may as u8, offset, len)?;
         if fixed {
             self.map_with_text(
                 address,
@@ -287,7 +280,7 @@ impl Work<'_> {
     fn protect_piece(&mut self, start: u64, end: u64, prot: u8) -> Result<(), Errno> {
         let (_, vma) = self.space.tree.find_visible(start).expect("seen by the caller");
         if let Kind::File(file) = &vma.kind {
-            if file.shared && prot & WRITE != 0 && !file.content.writable {
+            if prot & !file.may != 0 {
                 return Err(Errno::ACCESS);
             }
             let fresh = !file.shared && !file.touched && file.patched.is_none();
@@ -448,7 +441,14 @@ impl Work<'_> {
 }
 
 /// The kind of a new mapping, and the checks of its flags.
-fn map_kind(content: Option<Arc<Content>>, flags: u64, prot: u8, offset: u64, len: u64) -> Result<Kind, Errno> {
+fn map_kind(
+    content: Option<Arc<Content>>,
+    flags: u64,
+    prot: u8,
+    may: u8,
+    offset: u64,
+    len: u64,
+) -> Result<Kind, Errno> {
     const KNOWN: i32 = libc::MAP_TYPE
         | libc::MAP_FIXED
         | libc::MAP_ANONYMOUS
@@ -485,6 +485,7 @@ fn map_kind(content: Option<Arc<Content>>, flags: u64, prot: u8, offset: u64, le
                     content,
                     offset: 0,
                     shared: true,
+                    may: READ | WRITE | EXEC,
                     touched: true,
                     patched: None,
                 }))
@@ -495,7 +496,9 @@ fn map_kind(content: Option<Arc<Content>>, flags: u64, prot: u8, offset: u64, le
     if kind == libc::MAP_SHARED_VALIDATE && flags & !(KNOWN as u64) != 0 {
         return Err(Errno::OPNOTSUPP);
     }
-    if shared && prot & WRITE != 0 && !content.writable {
+    let never = if shared && !content.writable { WRITE } else { 0 };
+    let may = may & (READ | WRITE | EXEC) & !never;
+    if prot & !may != 0 {
         return Err(Errno::ACCESS);
     }
     if offset.checked_add(len).is_none_or(|end| end > i64::MAX as u64) {
@@ -505,6 +508,7 @@ fn map_kind(content: Option<Arc<Content>>, flags: u64, prot: u8, offset: u64, le
         content,
         offset,
         shared,
+        may,
         touched: prot & WRITE != 0,
         patched: None,
     }))

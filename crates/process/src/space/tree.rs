@@ -51,6 +51,9 @@ pub(crate) struct FileMap {
     pub offset: u64,
     /// `MAP_SHARED`.
     pub shared: bool,
+    /// Protection it may get by `mprotect`, as Linux's `VM_MAYREAD` and its like: less than all where the program opened
+    /// the file for less.
+    pub may: u8,
     /// Has ever been writable, so its pages may differ from the file.
     pub touched: bool,
     /// Mapped from the patched copy instead of the file.

@@ -240,6 +240,8 @@ int wt_mm_init(struct mm_struct *mm)
 	mm->context.low = 1;
 	current->mm->context.low = 1;
 	wt_entry->thread->active_as = current->mm->context.as;
+	if (IS_ENABLED(CONFIG_SYSVIPC) && !list_empty(&wt_attached))
+		wt_shm_fork(mm, current->mm);
 	return 0;
 }
 
@@ -262,6 +264,8 @@ void wt_mm_destroy(struct mm_struct *mm)
 	if (!mm->context.as)
 		return;
 	wt_forget_usage(mm);
+	if (IS_ENABLED(CONFIG_SYSVIPC))
+		wt_shm_exit(mm); /* of a fork that failed halfway; after a program it is done: deactivate_mm() */
 	if (wt_entry->thread->active_as == mm->context.as)
 		wt_entry->thread->active_as = 0;
 	wt_call(as_destroy, mm->context.as);

@@ -15,17 +15,28 @@
 #include <asm/host.h>
 #include <asm/syscall.h>
 #include <uapi/asm/prctl.h>
-#include <uapi/linux/memfd.h>
 
 #include "../../../net/packet/internal.h"
 
 void wt_quantum(void);
 
-static long wt_memory(unsigned int nr, const u64 *arg, u64 file)
+/**
+ * wt_memory - have the host carry out a memory call of the running program
+ * @nr: x86-64 number
+ * @arg: its six arguments; of mmap with a file the fifth is the protection that it may ever have
+ * @file: host handle of what is mapped, or 0
+ */
+long wt_memory(unsigned int nr, const u64 *arg, u64 file)
 {
-	if (!current->mm || !current->mm->context.as)
+	struct mm_struct *mm = current->mm;
+	long ret;
+
+	if (!mm || !mm->context.as)
 		return -ENOMEM;
-	return wt_call(mem_call, current->mm->context.as, nr, (u64)arg, file);
+	ret = wt_call(mem_call, mm->context.as, nr, (u64)arg, file);
+	if (IS_ENABLED(CONFIG_SYSVIPC) && unlikely(!list_empty(&wt_attached)))
+		wt_shm_follow(nr, arg, ret);
+	return ret;
 }
 
 #define WT_MEM_CALL(name, nr)                                                                                      \
@@ -62,7 +73,12 @@ static long wt_map_ring(const struct packet_ring_buffer *ring, const u64 *arg, u
 	unsigned int i;
 
 	for (i = 0; ring->pg_vec && i < ring->pg_vec_len; i++, *at += size) {
-		u64 block[6] = {*at, size, arg[2], MAP_SHARED | MAP_FIXED, ~0UL, __pa(ring->pg_vec[i].buffer)};
+		u64 block[6] = {*at,
+				size,
+				arg[2],
+				MAP_SHARED | MAP_FIXED,
+				PROT_READ | PROT_WRITE | PROT_EXEC,
+				__pa(ring->pg_vec[i].buffer)};
 		long ret = wt_memory(__NR_mmap, block, WT_FILE_RAM);
 
 		if (ret < 0)
@@ -105,7 +121,6 @@ static long wt_mmap(unsigned long addr, unsigned long len, unsigned long prot, u
 		    unsigned long off)
 {
 	u64 arg[6] = {addr, len, prot, flags, fd, off};
-	unsigned long type = flags & MAP_TYPE;
 	struct file *file;
 	long ret;
 	u64 handle;
@@ -117,14 +132,13 @@ static long wt_mmap(unsigned long addr, unsigned long len, unsigned long prot, u
 	file = fget(fd);
 	if (!file)
 		return -EBADF;
-	ret = -EACCES;
-	if (!(file->f_mode & FMODE_READ))
-		goto out;
-	if (type != MAP_PRIVATE && (prot & PROT_WRITE) && !(file->f_mode & FMODE_WRITE))
-		goto out;
 	handle = wtfs_handle(file);
+	ret = wtfs_may_map(file, prot, flags);
+	if (ret < 0)
+		goto out;
 	if (handle) {
 		wt_name_file(file, handle);
+		arg[4] = ret;
 		ret = wt_memory(__NR_mmap, arg, handle);
 	} else if (S_ISCHR(file_inode(file)->i_mode) && file_inode(file)->i_rdev == MKDEV(1, 5)) {
 		arg[3] |= MAP_ANONYMOUS;
@@ -142,28 +156,24 @@ out:
 static long wt_memfd_create(unsigned long uname, unsigned long flags, unsigned long c, unsigned long d, unsigned long e,
 			    unsigned long f)
 {
-	char name[64] = "memfd:";
-	struct file *file;
-	s64 handle;
-	long len;
-	int fd;
+	return wtfs_memfd_create((const char __user *)uname, flags);
+}
 
-	if (flags & ~(unsigned long)(MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL | MFD_EXEC))
-		return -EINVAL;
-	len = strncpy_from_user(name + 6, (const char __user *)uname, sizeof(name) - 7);
-	if (len < 0)
-		return len;
-	fd = get_unused_fd_flags(flags & MFD_CLOEXEC ? O_CLOEXEC : 0);
-	if (fd < 0)
-		return fd;
-	handle = wt_call(fs_create, 0, 0);
-	file = handle < 0 ? ERR_PTR(handle) : wtfs_open_handle(handle, O_RDWR | O_LARGEFILE, name);
-	if (IS_ERR(file)) {
-		put_unused_fd(fd);
-		return PTR_ERR(file);
-	}
-	fd_install(fd, file);
-	return fd;
+/* Linux's own, but for the seals of memory files. */
+static long wt_fcntl(unsigned long fd, unsigned long cmd, unsigned long arg, unsigned long d, unsigned long e,
+		     unsigned long f)
+{
+	struct file *file;
+	long ret;
+
+	if (cmd != F_ADD_SEALS && cmd != F_GET_SEALS)
+		return sys_fcntl(fd, cmd, arg);
+	file = fget(fd);
+	if (!file)
+		return -EBADF;
+	ret = wtfs_fcntl_seals(file, cmd, arg);
+	fput(file);
+	return ret;
 }
 
 static long wt_arch_prctl(unsigned long option, unsigned long addr, unsigned long c, unsigned long d, unsigned long e,
@@ -282,6 +292,7 @@ long strnlen_user(const char __user *src, long count)
 #define sys_mlockall		    wt_mlockall
 #define sys_munlockall		    wt_munlockall
 #define sys_memfd_create	    wt_memfd_create
+#define sys_fcntl		    wt_fcntl
 #define sys_arch_prctl		    wt_arch_prctl
 #define sys_fork		    wt_fork
 #define sys_execve		    wt_execve
@@ -295,7 +306,6 @@ long strnlen_user(const char __user *src, long count)
 #define sys_process_vm_writev	    wt_refused
 #define sys_perf_event_open	    wt_refused
 #define sys_modify_ldt		    wt_refused
-#define sys_shmat		    wt_refused
 #define sys_iopl		    wt_refused
 #define sys_ioperm		    wt_refused
 #define sys_remap_file_pages	    wt_refused

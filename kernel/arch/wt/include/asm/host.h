@@ -43,6 +43,17 @@ void wt_nic_link(void);
 /* wtfs.c */
 struct file *wtfs_open_handle(u64 handle, int flags, const char *name);
 u64 wtfs_handle(struct file *file);
+struct file *wtfs_memory_file(const char *name, u64 size, umode_t mode, int flags);
+long wtfs_memfd_create(const char __user *uname, unsigned int flags);
+long wtfs_fcntl_seals(struct file *file, unsigned int cmd, unsigned long arg);
+long wtfs_may_map(struct file *file, unsigned long prot, unsigned long flags);
+
+/* shm.c */
+struct mm_struct;
+extern struct list_head wt_attached;
+void wt_shm_follow(unsigned int nr, const u64 *arg, long ret);
+void wt_shm_fork(struct mm_struct *mm, const struct mm_struct *parent);
+void wt_shm_exit(struct mm_struct *mm);
 
 /* proc.c */
 void wt_name_file(struct file *file, u64 handle);
@@ -53,6 +64,7 @@ void wt_ctl_wake(void);
 void wt_init_run(void);
 
 /* signal.c, syscall.c */
+long wt_memory(unsigned int nr, const u64 *arg, u64 file);
 void wt_report_unsupported(unsigned int nr, unsigned long arg0);
 long wt_dispatch(struct pt_regs *regs, unsigned long nr);
 
