@@ -5,7 +5,6 @@
  */
 #include <linux/binfmts.h>
 #include <linux/completion.h>
-#include <linux/cred.h>
 #include <linux/fdtable.h>
 #include <linux/file.h>
 #include <linux/fs_struct.h>
@@ -88,21 +87,9 @@ static int enter_cwd(const char *cwd)
 
 static int become(const struct wt_spawn *spec)
 {
-	struct cred *new;
-
 	if (!spec->uid && !spec->gid)
 		return 0;
-	new = prepare_creds();
-	if (!new)
-		return -ENOMEM;
-	new->uid = new->euid = new->suid = new->fsuid = make_kuid(new->user_ns, spec->uid);
-	new->gid = new->egid = new->sgid = new->fsgid = make_kgid(new->user_ns, spec->gid);
-	if (spec->uid) {
-		cap_clear(new->cap_permitted);
-		cap_clear(new->cap_effective);
-		cap_clear(new->cap_inheritable);
-	}
-	return commit_creds(new);
+	return sys_setresgid(spec->gid, spec->gid, spec->gid) ?: sys_setresuid(spec->uid, spec->uid, spec->uid);
 }
 
 /* The child: everything a shell would set up, then exec. */
