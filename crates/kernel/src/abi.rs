@@ -31,6 +31,8 @@ pub const EV_LINK: u32 = 0x4;
 pub const CTL_SYSCALL: u32 = 1;
 /// `WT_CTL_SPAWN`
 pub const CTL_SPAWN: u32 = 2;
+/// `WT_SPAWN_TTY`
+pub const SPAWN_TTY: u32 = 1;
 /// `WT_PROC_STARTED`: a = pid.
 pub const PROC_STARTED: u32 = 1;
 /// `WT_PROC_FAILED`: a = pid, b = errno.
@@ -153,6 +155,8 @@ pub struct Spawn {
     pub file: [u64; 3],
     pub uid: u32,
     pub gid: u32,
+    pub fd: [i32; 3],
+    pub flags: u32,
 }
 
 /// `struct wt_regs`
@@ -430,7 +434,7 @@ const _: () = {
     assert!(offset_of!(Entry, tx) == 72);
     assert!(size_of::<Entry>() == 72 + 16 * TX_MAX);
     assert!(size_of::<Ctl>() == 88);
-    assert!(size_of::<Spawn>() == 72);
+    assert!(size_of::<Spawn>() == 88);
     assert!(size_of::<Regs>() == 144);
     assert!(offset_of!(Thread, fault) == 32);
     assert!(offset_of!(Thread, kernel_text) == 200);

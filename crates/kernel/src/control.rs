@@ -17,6 +17,17 @@ pub enum Argument {
     Bytes(Vec<u8>),
 }
 
+/// What one of a program's descriptors 0, 1 and 2 is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    /// `/dev/null`.
+    Null,
+    /// A file of the host, by its handle.
+    File(u64),
+    /// A descriptor of process 1.
+    OfInit(i32),
+}
+
 /// A program to start as a child of process 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpawnSpec {
@@ -30,12 +41,30 @@ pub struct SpawnSpec {
     pub envp: Vec<CString>,
     /// Working directory, absolute.
     pub cwd: CString,
-    /// Host file handles for descriptors 0, 1 and 2; 0 is /dev/null.
-    pub files: [u64; 3],
+    /// Its descriptors 0, 1 and 2.
+    pub descriptors: [Descriptor; 3],
+    /// Whether descriptor 0 is a terminal that becomes the controlling one.
+    pub tty: bool,
     /// User id.
     pub uid: u32,
     /// Group id.
     pub gid: u32,
+}
+
+impl Descriptor {
+    fn file(self) -> u64 {
+        match self {
+            Self::File(handle) => handle,
+            Self::Null | Self::OfInit(_) => 0,
+        }
+    }
+
+    fn fd(self) -> i32 {
+        match self {
+            Self::OfInit(fd) => fd,
+            Self::Null | Self::File(_) => -1,
+        }
+    }
 }
 
 /// Something to do inside an instance.
@@ -168,9 +197,11 @@ impl Pending {
                     argv: argv.as_ptr(),
                     envp: envp.as_ptr(),
                     cwd: spec.cwd.as_ptr(),
-                    file: spec.files,
+                    file: spec.descriptors.map(Descriptor::file),
                     uid: spec.uid,
                     gid: spec.gid,
+                    fd: spec.descriptors.map(Descriptor::fd),
+                    flags: if spec.tty { abi::SPAWN_TTY } else { 0 },
                 });
             }
         }

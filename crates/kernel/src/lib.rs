@@ -23,7 +23,7 @@ mod symbols;
 mod thread;
 mod vector;
 
-pub use control::{Argument, Completed, Request, SpawnSpec};
+pub use control::{Argument, Completed, Descriptor, Request, SpawnSpec};
 pub use crash::{BacktraceFrame, Crash, CrashKind};
 pub use frame::{Frame, MAX_FRAME_BYTES};
 pub use host::{FileName, Host};

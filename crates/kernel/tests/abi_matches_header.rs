@@ -53,7 +53,7 @@ fn facts() -> (Facts, String) {
             now_ns, next_timer_ns, events, rx_count, rx, pool, thread, ctl_head, syscalls, tx_count, ctl_done, tx
         }
         Ctl = ctl { next, kind, done, result, nr, arg, spawn }
-        Spawn = spawn { key, path, argv, envp, cwd, file, uid, gid }
+        Spawn = spawn { key, path, argv, envp, cwd, file, uid, gid, fd, flags }
         Regs = regs {
             r15, r14, r13, r12, rbp, rbx, r11, r10, r9, r8, rax, rcx, rdx, rsi, rdi, rip, rflags, rsp
         }
@@ -89,7 +89,7 @@ fn facts() -> (Facts, String) {
     }
     constants! { facts, c:
         ABI_VERSION FRAME_DAMAGED FRAME_SMALL TX_IRQ NIC_RING TX_MAX EV_CTL EV_TX_DONE EV_LINK CTL_SYSCALL CTL_SPAWN
-        PROC_STARTED PROC_FAILED PROC_EXITED PROC_FAULT FILE_RAM MAP_SHARED MAP_FILE MAP_HEAP MAP_STACK
+        SPAWN_TTY PROC_STARTED PROC_FAILED PROC_EXITED PROC_FAULT FILE_RAM MAP_SHARED MAP_FILE MAP_HEAP MAP_STACK
     }
     (facts, c)
 }

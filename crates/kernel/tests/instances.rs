@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use common::{Notes, config, image, try_image};
 use windtunnel_kernel::{
-    Argument, Crash, CrashKind, Events, Frame, Instance, KernelError, Received, Request, SpawnSpec, ThreadContext, abi,
+    Argument, Crash, CrashKind, Descriptor, Events, Frame, Instance, KernelError, Received, Request, SpawnSpec,
+    ThreadContext, abi,
 };
 
 /// A booted instance; the caller has the thread's context.
@@ -134,7 +135,8 @@ fn requests_run_in_order_and_own_their_memory() {
         argv: vec![text("ping"), text("10.0.0.2")],
         envp: vec![],
         cwd: text("/"),
-        files: [0; 3],
+        descriptors: [Descriptor::Null; 3],
+        tty: false,
         uid: 1000,
         gid: 1000,
     };

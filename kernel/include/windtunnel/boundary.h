@@ -127,7 +127,10 @@ struct wt_spawn {
 	const char *cwd;         /* [h>k] absolute */
 	wt_u64 file[3];          /* [h>k] host file handles for fds 0, 1, 2; 0: /dev/null */
 	wt_u32 uid, gid;         /* [h>k] */
+	wt_s32 fd[3];            /* [h>k] descriptors of process 1 to become fds 0, 1, 2 instead of file[]; -1: none */
+	wt_u32 flags;            /* [h>k] WT_SPAWN_* */
 };
+#define WT_SPAWN_TTY 0x1u        /* fd 0 is a terminal, and becomes the controlling one of the program's session */
 
 /* ------------------------------------------------- registers and host thread */
 
@@ -369,7 +372,7 @@ WT_SIZE(wt_nic, 8 + 8 * 1024 + 16);
 WT_OFFSET(wt_entry, rx, 24);
 WT_OFFSET(wt_entry, tx, 72);
 WT_SIZE(wt_ctl, 88);
-WT_SIZE(wt_spawn, 72);
+WT_SIZE(wt_spawn, 88);
 WT_SIZE(wt_regs, 144);
 WT_OFFSET(wt_thread, fault, 32);
 WT_OFFSET(wt_thread, kernel_text, 200);

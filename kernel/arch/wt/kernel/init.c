@@ -22,6 +22,7 @@
 #include <uapi/linux/mount.h>
 #include <uapi/linux/wait.h>
 #include <asm/host.h>
+#include <asm/ioctls.h>
 #include <asm/syscall.h>
 
 static struct task_struct *wt_init_task;
@@ -48,29 +49,41 @@ struct spawn_job {
 	struct completion done;
 };
 
-static int open_fds(const struct wt_spawn *spec)
+/* What becomes fd @i of a program. */
+static struct file *spawn_file(const struct wt_spawn *spec, int i)
 {
 	static const char *const name[3] = {"stdin", "stdout", "stderr"};
-	int i, fd;
+	int flags = (i ? O_WRONLY | O_APPEND : O_RDONLY) | O_LARGEFILE;
 
-	for (i = 0; i < 3; i++) {
-		int flags = (i ? O_WRONLY | O_APPEND : O_RDONLY) | O_LARGEFILE;
-		struct file *file;
+	if (spec->fd[i] >= 0)
+		return fget(spec->fd[i]) ?: ERR_PTR(-EBADF);
+	if (spec->file[i])
+		return wtfs_open_handle(spec->file[i], flags, name[i]);
+	return filp_open("/dev/null", O_RDWR, 0);
+}
 
-		fd = get_unused_fd_flags(0);
-		if (fd < 0)
-			return fd;
-		if (spec->file[i])
-			file = wtfs_open_handle(spec->file[i], flags, name[i]);
-		else
-			file = filp_open("/dev/null", O_RDWR, 0);
-		if (IS_ERR(file)) {
-			put_unused_fd(fd);
-			return PTR_ERR(file);
+/* All are held before the first is replaced: the child has process 1's descriptors, which may be these. Those are closed
+ * by the exec. */
+static int open_fds(const struct wt_spawn *spec)
+{
+	struct file *file[3];
+	int i, n, err = 0;
+
+	for (n = 0; n < 3; n++) {
+		file[n] = spawn_file(spec, n);
+		if (IS_ERR(file[n])) {
+			err = PTR_ERR(file[n]);
+			break;
 		}
-		fd_install(fd, file);
 	}
-	return 0;
+	for (i = 0; i < n; i++) {
+		if (!err)
+			err = min(replace_fd(i, file[i], 0), 0);
+		fput(file[i]);
+	}
+	if (!err && spec->flags & WT_SPAWN_TTY)
+		err = sys_call_table[__NR_ioctl](0, TIOCSCTTY, 0, 0, 0, 0);
+	return err;
 }
 
 static int enter_cwd(const char *cwd)
