@@ -7,6 +7,8 @@
 //! DIR/pcap/NODE-IFACE.pcap frames of a captured interface, nanosecond time stamps                       (pcap)
 //! DIR/NODE/kernel.log      kernel log with virtual time                                                 (kernel_log)
 //! DIR/NODE/NAME-INDEX.stdout, .stderr   what a program wrote; the program owns the file descriptor      (out_dir)
+//! DIR/input.jsonl          what clients of the live run did, with virtual time; only if they did         (out_dir)
+//! DIR/control.sock         link to the socket of the live run                                            (out_dir)
 //! ```
 //!
 //! Nothing here knows the engine: times are nanoseconds since the start of the run, nodes and interfaces are names.

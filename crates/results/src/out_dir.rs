@@ -9,6 +9,7 @@ use nix::fcntl::posix_fallocate;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -16,8 +17,10 @@ const MANIFEST: &str = "manifest.json";
 const SUMMARY: &str = "summary.json";
 const FILES: &str = "files.list";
 const PCAP: &str = "pcap";
+const INPUT: &str = "input.jsonl";
+const CONTROL: &str = "control.sock";
 /// Names in the folder that no node can have.
-const RESERVED: [&str; 4] = [MANIFEST, SUMMARY, FILES, PCAP];
+const RESERVED: [&str; 6] = [MANIFEST, SUMMARY, FILES, PCAP, INPUT, CONTROL];
 /// Enough for summary and manifest of some hundred programs.
 const RESERVE_BYTES: i64 = 256 << 10;
 
@@ -121,6 +124,23 @@ impl OutDir {
             stdout_path,
             stderr_path,
         })
+    }
+
+    /// Starts the log of what clients did to the run: `input.jsonl`.
+    pub fn input_log(&self) -> Result<File> {
+        self.new_file(INPUT)
+    }
+
+    /// Links `control.sock` to the run's socket, while it lasts.
+    pub fn link_control(&self, socket: &Path) -> Result<()> {
+        self.list(CONTROL)?;
+        let path = self.path.join(CONTROL);
+        symlink(socket, &path).map_err(|e| ResultsError::from_io("create", &path, e))
+    }
+
+    /// Removes that link.
+    pub fn unlink_control(&self) -> Result<()> {
+        remove_file(&self.path.join(CONTROL))
     }
 
     /// Writes `manifest.json`, replacing the one before in one step.

@@ -103,7 +103,7 @@ impl Problem {
 }
 
 /// The one of `known` that `name` was most likely meant to be.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let score = |candidate: &&str| strsim::jaro_winkler(name, candidate);
     let best = known.iter().copied().max_by(|a, b| score(a).total_cmp(&score(b)))?;
     let close = score(&best) > 0.8 || strsim::damerau_levenshtein(name, best) == 1;

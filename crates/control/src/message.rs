@@ -1,0 +1,128 @@
+//! Messages of a connection, JSON each. Names of fields and variants are the protocol: a change raises [`PROTOCOL`].
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the protocol.
+pub const PROTOCOL: u32 = 1;
+
+/// Size of a terminal's window, characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters in a line.
+    pub columns: u16,
+}
+
+/// A program to start for a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Open {
+    /// Program and arguments; empty: the node's shell, bash or sh.
+    pub argv: Vec<String>,
+    /// Environment, besides PATH, HOME and the like.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// On a terminal of this size; none: on three pipes.
+    #[serde(default)]
+    pub terminal: Option<WindowSize>,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Start a program, and connect its input and output with this connection.
+    Open {
+        /// On which node.
+        node: String,
+        /// What.
+        program: Open,
+    },
+    /// The window of the program's terminal has another size.
+    Resize(WindowSize),
+    /// There is no more input for the program.
+    EndInput,
+    /// List the processes of a node, or of all.
+    Processes {
+        /// Which node; none: all.
+        node: Option<String>,
+    },
+}
+
+/// What a run says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// First of all.
+    Hello(Hello),
+    /// The program runs.
+    Started {
+        /// Process id in the node.
+        pid: u32,
+    },
+    /// The program has ended; nothing else follows.
+    Ended(End),
+    /// As asked for.
+    Processes(Vec<Process>),
+    /// It cannot be done; nothing else follows.
+    Refused(Refusal),
+    /// The run is over; nothing else follows.
+    RunOver,
+}
+
+/// Which run this is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL`].
+    pub protocol: u32,
+    /// Version of windtunnel.
+    pub version: String,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Its output folder, absolute.
+    pub out: PathBuf,
+    /// Process id of the engine.
+    pub pid: u32,
+    /// Names of the nodes.
+    pub nodes: Vec<String>,
+}
+
+/// How a program ended: one of the two is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// Exit code.
+    pub exit: Option<i32>,
+    /// Number of the signal that ended it.
+    pub signal: Option<i32>,
+}
+
+/// A process of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// The node.
+    pub node: String,
+    /// Process id.
+    pub pid: u32,
+    /// Process id of its parent; 1: started by the scenario or a client, or an orphan.
+    pub parent: u32,
+    /// As in `ps`: R running, S sleeping, D waiting, T stopped, Z ended and not waited for.
+    pub state: String,
+    /// Program and arguments; the program's short name in brackets if they are not known.
+    pub command: String,
+    /// Virtual time at which it started, nanoseconds. Exact for programs of the scenario and of clients, else to 10 ms.
+    pub start_ns: u64,
+}
+
+/// Why something cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// What is wrong.
+    pub message: String,
+    /// What to do about it.
+    pub hint: Option<String>,
+    /// Exit code for the client, as shells have it: 127 not found, 126 not executable, 2 anything else.
+    pub exit_code: i32,
+}
