@@ -36,8 +36,8 @@ const QUANTUM_NS: u32 = 64_000;
 /// Kernel command line of every node.
 const COMMAND_LINE: &str = "";
 const NS_PER_S: u64 = 1_000_000_000;
-/// Source numbers of events: 0 is the scenario, a kernel is its node's number plus this.
-const FIRST_KERNEL: u32 = 1;
+/// Source numbers of events: 0 is the scenario, a kernel is its node's number plus this, clients come after the last kernel.
+pub const FIRST_KERNEL: u32 = 1;
 
 /// What is known before anything is done.
 pub fn books(scenario: &Scenario, options: &Options) -> Books {

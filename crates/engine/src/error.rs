@@ -147,6 +147,12 @@ pub enum EngineError {
     /// A result could not be written.
     #[error(transparent)]
     Results(#[from] ResultsError),
+    /// The log of what clients did could not be written.
+    #[error("cannot write input.jsonl: {0}")]
+    InputLog(io::Error),
+    /// A recording cannot be replayed in this run.
+    #[error("the recording cannot be replayed: {0}")]
+    Recording(String),
     /// A program's output could not be written.
     #[error("node {node}: {problem}")]
     Output {
@@ -196,7 +202,8 @@ impl EngineError {
                 Some("look for a link without rate and delay, or a program that works without ever waiting".into())
             }
             Self::Results(error) => error.hint(),
-            Self::Output { .. } => Some("what was written so far is kept; free some space".into()),
+            Self::Recording(_) => Some("give the scenario, seed and options of the run it was made in".into()),
+            Self::Output { .. } | Self::InputLog(_) => Some("what was written so far is kept; free some space".into()),
             Self::Crash { crash, .. } if crash.message.starts_with("sysrq triggered crash") => {
                 Some("a program of the node asked for it, by way of /proc/sysrq-trigger".into())
             }

@@ -3,7 +3,8 @@
 //! A [`Simulation`] boots one kernel per node ([`build`]), configures it by real system calls ([`configure`]), and runs
 //! the kernels in lookahead windows ([`window`]) over one event queue each ([`event`]). A node ([`node`]) enters its
 //! kernel once per instant; frames that come out go through the node's ports ([`wire`]) to the queues of others.
-//! Programs are started and stopped as [`lifecycle`] decides. No other module looks at a clock.
+//! Programs are started and stopped as [`lifecycle`] decides. What clients of a live run do becomes events ([`live`]) and
+//! happens in a node's terminals ([`terminal`]); only there, and in its [`pacer`], the wall clock is looked at.
 
 #![forbid(unsafe_code)]
 
@@ -16,17 +17,22 @@ mod files;
 mod host;
 mod layout;
 mod lifecycle;
+mod live;
 mod netlink;
 mod node;
+mod pacer;
 mod preflight;
+mod processes;
 mod programs;
 mod run;
 mod shared;
+mod terminal;
 mod watchdog;
 mod window;
 mod wire;
 
 pub use error::{EXIT_BROKEN, EXIT_UNUSABLE, EngineError};
 pub use layout::NODES_MAX;
+pub use live::LiveOptions;
 pub use run::{DebugHooks, Options, RunOutcome, Simulation};
 pub use shared::Progress;

@@ -3,6 +3,10 @@
 //! All that happens to a node at one instant happens in one entry into its kernel: frames that arrive, a timer that is
 //! due, departures the kernel waits for, and requests of the engine.
 
+mod interact;
+
+pub use interact::{Arrived, News, What};
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +22,7 @@ use crate::programs::Programs;
 use crate::shared::Shared;
 use crate::window::{Kernel, Outbox};
 use crate::wire::Port;
+use interact::{CLIENT_KEY, Interaction};
 
 /// Entries at one instant after which a node is taken to be stuck.
 const ENTRIES_MAX: u32 = 1_000_000;
@@ -43,6 +48,8 @@ pub enum Body {
     Wake,
     /// Requests wait for an entry.
     Requests,
+    /// A client of the live run does something.
+    Client(Box<Arrived>),
 }
 
 /// A node of a run.
@@ -67,6 +74,7 @@ pub struct Node {
     /// Requests submitted since the last entry.
     requests_wait: bool,
     was_busy: bool,
+    interaction: Interaction,
     shared: Arc<Shared>,
     debug: Option<fn(&str)>,
     rx: Vec<Received>,
@@ -100,6 +108,7 @@ impl Node {
             frames_untold: 0,
             requests_wait: false,
             was_busy: false,
+            interaction: Interaction::default(),
             shared,
             debug,
             rx: Vec::new(),
@@ -220,9 +229,14 @@ impl Node {
                     self.act(actions)?;
                 }
                 Body::Requests => {}
+                Body::Client(arrived) => self.interaction.arrive(*arrived),
             }
         }
-        self.enter(events, outbox)
+        self.enter(events, outbox)?;
+        if self.interaction.is_active() {
+            self.interact(outbox)?;
+        }
+        Ok(())
     }
 
     /// Enters the kernel at the current time and takes everything that comes out.
@@ -325,6 +339,9 @@ impl Node {
 
     /// A request of the engine is finished. Signals may meet a process that has ended; starts must not fail.
     fn request_done(&mut self, done: Completed) -> Result<(), EngineError> {
+        let Some(done) = self.interaction.take_completed(done) else {
+            return Ok(());
+        };
         if let Request::Spawn(spec) = done.request
             && done.result < 0
         {
@@ -340,6 +357,15 @@ impl Node {
 
     fn process_step(&mut self, step: ProcessNews) -> Result<(), EngineError> {
         let pid = step.pid as u32;
+        if step.key & CLIENT_KEY != 0 {
+            let host = self.instance.host_mut();
+            let why = || {
+                let told = host.programs.take_exec_errors().pop();
+                told.map_or_else(|| errno_text(step.value as i64), |error| error.to_string())
+            };
+            self.interaction.process_step(step, self.now_ns, why);
+            return Ok(());
+        }
         // Key 0 is a program's own child.
         let Some(index) = step.key.checked_sub(1) else {
             return Ok(());
@@ -507,18 +533,7 @@ impl Calls for NodeCalls<'_> {
             nr: nr.cast_unsigned(),
             args,
         };
-        let node = &mut *self.node;
-        node.instance.submit(vec![request]);
-        // As `enter`, but the finished request is for us.
-        node.shared.going_inside(node.number);
-        let entered = node.instance.enter(node.now_ns, &mut node.rx, Events::default());
-        node.shared.outside();
-        if let Err(crash) = entered {
-            return Err(node.crashed(crash));
-        }
-        let done = node.instance.pop_completed();
-        node.take_sent(self.outbox)?;
-        node.take_news()?;
+        let done = self.node.call_all(vec![request], self.outbox)?.pop();
         match done {
             Some(Completed {
                 result,
@@ -527,7 +542,7 @@ impl Calls for NodeCalls<'_> {
             }) => Ok((result, args)),
             _ => Err(EngineError::Internal(format!(
                 "node {}: system call {nr} of process 1 did not come back",
-                node.name()
+                self.node.name()
             ))),
         }
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
-use windtunnel_kernel::SpawnSpec;
+use windtunnel_kernel::{Descriptor, SpawnSpec};
 use windtunnel_process::ProcessHost;
 use windtunnel_results::{OutDir, ProcessLogs, ProcessRecord, ProcessSummary, ResultsError, sha256_file};
 use windtunnel_scenario::{Expect, Node, Outcome, Process, User};
@@ -44,7 +44,7 @@ pub struct Programs {
     pub lifecycle: Lifecycle,
     node: String,
     ready: Vec<Ready>,
-    out: PathBuf,
+    out: OutDir,
 }
 
 /// A program as the scenario describes it; set-up commands have the same shape.
@@ -90,7 +90,7 @@ impl Programs {
             lifecycle,
             node: node.name.clone(),
             ready,
-            out: out.path().to_owned(),
+            out: out.clone(),
         })
     }
 
@@ -100,8 +100,8 @@ impl Programs {
     /// When the host refuses one of its files.
     pub fn spawn_spec(&self, index: usize, host: &mut ProcessHost) -> Result<SpawnSpec, EngineError> {
         let ready = &self.ready[index];
-        let files = [
-            ready.stdin_handle(&self.node, host)?,
+        let descriptors = [
+            ready.stdin(&self.node, host)?,
             self.adopt(&ready.logs.stdout, &ready.logs.stdout_path, host)?,
             self.adopt(&ready.logs.stderr, &ready.logs.stderr_path, host)?,
         ];
@@ -111,7 +111,8 @@ impl Programs {
             argv: ready.argv.clone(),
             envp: ready.envp.clone(),
             cwd: ready.cwd.clone(),
-            files,
+            descriptors,
+            tty: false,
             uid: ready.user.uid,
             gid: ready.user.gid,
         })
@@ -122,20 +123,44 @@ impl Programs {
         self.ready[index].cwd.to_string_lossy()
     }
 
-    fn adopt(&self, file: &File, path: &str, host: &mut ProcessHost) -> Result<u64, EngineError> {
+    fn adopt(&self, file: &File, path: &str, host: &mut ProcessHost) -> Result<Descriptor, EngineError> {
         let refused = |problem: String| EngineError::Output {
             node: self.node.clone(),
             problem: format!("cannot open {path} for a program: {problem}"),
         };
         let own = file.try_clone().map_err(|error| refused(error.to_string()))?;
-        host.adopt(own.into(), path).map_err(|errno| refused(errno.to_string()))
+        let handle = host
+            .adopt(own.into(), path)
+            .map_err(|errno| refused(errno.to_string()))?;
+        Ok(Descriptor::File(handle))
+    }
+
+    /// Files for the output of a program that a client starts.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn client_logs(&self, program: &str, index: u32) -> Result<ProcessLogs, EngineError> {
+        Ok(self.out.process_logs(&self.node, program, index)?)
+    }
+
+    /// A file of the results by its path there.
+    pub fn path_of(&self, relative: &str) -> PathBuf {
+        self.out.path().join(relative)
+    }
+
+    /// Process ids and start times, ns, of programs that have started.
+    pub fn known_starts(&self) -> impl Iterator<Item = (u32, u64)> {
+        (0..self.lifecycle.len()).filter_map(|index| {
+            let life = Life::of(self.lifecycle.state(index));
+            Some((life.pid?, life.start_ns?))
+        })
     }
 
     /// The end of what program `index` wrote to standard error; empty if it cannot be read.
     pub fn stderr_tail(&self, index: usize) -> String {
         let mut bytes = Vec::new();
         let read = || -> std::io::Result<()> {
-            let mut file = File::open(self.out.join(&self.ready[index].logs.stderr_path))?;
+            let mut file = File::open(self.out.path().join(&self.ready[index].logs.stderr_path))?;
             let length = file.metadata()?.len();
             file.seek(SeekFrom::Start(length.saturating_sub(STDERR_TAIL_BYTES as u64)))?;
             file.read_to_end(&mut bytes).map(|_| ())
@@ -196,8 +221,8 @@ impl Programs {
             signal,
             start_ns,
             end_ns,
-            stdout_sha256: sha256_file(&self.out.join(&logs.stdout_path))?,
-            stderr_sha256: sha256_file(&self.out.join(&logs.stderr_path))?,
+            stdout_sha256: sha256_file(&self.out.path().join(&logs.stdout_path))?,
+            stderr_sha256: sha256_file(&self.out.path().join(&logs.stderr_path))?,
         })
     }
 
@@ -209,7 +234,7 @@ impl Programs {
         let path = &self.ready[index].logs.stdout_path;
         let stdout = match self.lifecycle.plan(index).expect.stdout.is_empty() {
             true => Vec::new(),
-            false => std::fs::read(self.out.join(path)).map_err(|error| EngineError::Output {
+            false => std::fs::read(self.out.path().join(path)).map_err(|error| EngineError::Output {
                 node: self.node.clone(),
                 problem: format!("cannot read {path} back: {error}"),
             })?,
@@ -328,9 +353,11 @@ impl Ready {
         })
     }
 
-    /// A handle for what it reads on standard input; 0: nothing.
-    fn stdin_handle(&self, node: &str, host: &mut ProcessHost) -> Result<u64, EngineError> {
-        let Some(text) = &self.stdin else { return Ok(0) };
+    /// What it reads on standard input.
+    fn stdin(&self, node: &str, host: &mut ProcessHost) -> Result<Descriptor, EngineError> {
+        let Some(text) = &self.stdin else {
+            return Ok(Descriptor::Null);
+        };
         let refused = |errno: i64| EngineError::Output {
             node: node.to_owned(),
             problem: format!("cannot make a file for standard input: {}", errno_text(-errno)),
@@ -348,7 +375,7 @@ impl Ready {
             }
             done += wrote as usize;
         }
-        Ok(handle as u64)
+        Ok(Descriptor::File(handle as u64))
     }
 }
 

@@ -22,10 +22,14 @@ use crate::build;
 use crate::error::EngineError;
 use crate::event::Source;
 use crate::host::code_of;
+use crate::live::{Identity, Live, LiveOptions, Network};
 use crate::node::{Body, Node};
 use crate::shared::{Progress, Shared};
 use crate::watchdog::Watchdog;
 use crate::window::{Step, Windows};
+
+/// Length of a window when no frame can get from one kernel to another, ns.
+const UNLINKED_WINDOW_NS: u64 = 100_000_000;
 
 /// How to run a scenario.
 #[derive(Debug)]
@@ -50,6 +54,8 @@ pub struct Options {
     pub digest: bool,
     /// Whether to write the captures the scenario asks for.
     pub pcap: bool,
+    /// How to deal with those who watch.
+    pub live: LiveOptions,
 }
 
 /// Functions that tell a debugger what happens.
@@ -85,6 +91,7 @@ pub struct Simulation {
     /// Numbers the events the scenario itself makes.
     source: Source,
     stop_flag: Arc<AtomicBool>,
+    live: Live,
     debug: Option<DebugHooks>,
     files: Arc<windtunnel_process::Shared>,
     _traps: TrapThread,
@@ -136,9 +143,17 @@ impl Simulation {
     ///
     /// # Errors
     /// Whatever keeps the run from starting. The manifest says so as well.
-    pub fn new(scenario: &Scenario, options: Options) -> Result<Self, EngineError> {
+    pub fn new(scenario: &Scenario, mut options: Options) -> Result<Self, EngineError> {
         let mut books = build::books(scenario, &options);
         books.out.write_manifest(&books.manifest)?;
+        let live = std::mem::take(&mut options.live);
+        let live = match make_live(scenario, live, &books) {
+            Ok(live) => live,
+            Err(error) => {
+                books.note_error(&error);
+                return Err(error);
+            }
+        };
         options
             .progress
             .stop_ns
@@ -154,6 +169,7 @@ impl Simulation {
                 has_programs: scenario.nodes.iter().any(|node| !node.processes.is_empty()),
                 source: parts.source,
                 stop_flag: options.stop_flag,
+                live,
                 debug: options.debug,
                 files: parts.files,
                 _traps: parts.traps,
@@ -173,6 +189,7 @@ impl Simulation {
     pub fn run(mut self) -> Result<RunOutcome, EngineError> {
         let run = self
             .run_windows()
+            .and_then(|ended| self.live.finish(ended, self.windows.done_ns()).map(|()| ended))
             .and_then(|ended| self.flush_captures().map(|()| ended));
         if let Some(debug) = self.debug {
             (debug.node)("");
@@ -190,26 +207,59 @@ impl Simulation {
     fn run_windows(&mut self) -> Result<Ended, EngineError> {
         let mut events = std::mem::take(&mut self.events).into_iter().peekable();
         let mut lookahead_ns = self.lookahead_ns();
+        let mut stop_ns = self.live.stop_ns(self.stop_ns);
         loop {
-            if self.stop_flag.load(Ordering::Relaxed) {
-                return Ok(Ended::Interrupted);
+            if self.stop_flag.load(Ordering::Relaxed) && self.windows.is_settled() {
+                return Ok(self.live.interrupted());
             }
             let event_ns = events.peek().map_or(u64::MAX, |event| event.at.as_ns());
-            let limit_ns = self.stop_ns.min(event_ns);
+            let due_ns = stop_ns.min(event_ns).min(self.live.replay_ns());
+            let Some(limit_ns) = self.attend(due_ns)? else { continue };
             match self.windows.step(&mut self.nodes, lookahead_ns, limit_ns)? {
                 Step::Ran(start_ns, _) => self.books.shared.progress.virtual_ns.store(start_ns, Ordering::Relaxed),
-                Step::Idle if limit_ns == self.stop_ns => return Ok(Ended::Stop),
+                Step::Idle if limit_ns < due_ns => {}
+                Step::Idle if due_ns == stop_ns => match self.at_end(Ended::Stop) {
+                    Some(ended) => return Ok(ended),
+                    None => stop_ns = u64::MAX,
+                },
                 Step::Idle => {
-                    while let Some(event) = events.next_if(|event| event.at.as_ns() == limit_ns) {
+                    while let Some(event) = events.next_if(|event| event.at.as_ns() == due_ns) {
                         self.apply(&event);
                     }
+                    self.live
+                        .replay(&mut network(&mut self.nodes, &mut self.windows), due_ns)?;
                     lookahead_ns = self.lookahead_ns();
                 }
             }
-            if self.all_done() && events.peek().is_none() {
-                return Ok(Ended::AllDone);
+            self.live.deliver(&mut self.nodes);
+            if self.all_done() && events.peek().is_none() && !self.live.keeps_running() {
+                match self.at_end(Ended::AllDone) {
+                    Some(ended) => return Ok(ended),
+                    None => stop_ns = u64::MAX,
+                }
             }
         }
+    }
+
+    /// The run would end now. None: it waits for clients.
+    fn at_end(&mut self, ended: Ended) -> Option<Ended> {
+        let ended = self.live.at_end(ended);
+        self.books
+            .shared
+            .progress
+            .held
+            .store(ended.is_none(), Ordering::Relaxed);
+        ended
+    }
+
+    /// Deals with clients, if there are any; how far the next window may go, ns.
+    #[inline]
+    fn attend(&mut self, due_ns: u64) -> Result<Option<u64>, EngineError> {
+        if !self.live.is_wanted() {
+            return Ok(Some(due_ns));
+        }
+        self.live
+            .attend(&mut network(&mut self.nodes, &mut self.windows), due_ns)
     }
 
     /// The least time a frame needs from one kernel to another, ns.
@@ -218,7 +268,11 @@ impl Simulation {
             let away = node.ports.iter().filter(|port| port.peer != node.number);
             away.map(|port| port.link.params().lookahead().as_ns()).min()
         };
-        self.nodes.iter().filter_map(leaving).min().unwrap_or(u64::MAX)
+        self.nodes
+            .iter()
+            .filter_map(leaving)
+            .min()
+            .unwrap_or(UNLINKED_WINDOW_NS)
     }
 
     fn all_done(&self) -> bool {
@@ -289,9 +343,10 @@ impl Simulation {
                 self.books.shared.warn(code, Some(number), &format!("{name}: {note}"));
             }
         }
+        let last_ns = self.nodes.iter().map(Node::now_ns).max().unwrap_or(0);
         let virtual_time_ns = match ended {
-            Ended::Stop => self.stop_ns,
-            _ => self.nodes.iter().map(Node::now_ns).max().unwrap_or(0),
+            Ended::Stop => self.stop_ns.max(last_ns),
+            _ => last_ns,
         };
         self.books
             .shared
@@ -367,6 +422,9 @@ impl Simulation {
             for index in 0..node.lifecycle().len() {
                 digest.add_process(node.programs.record(index)?);
             }
+            for record in node.client_records()? {
+                digest.add_process(record);
+            }
         }
         Ok(digest.finish())
     }
@@ -384,6 +442,30 @@ impl Simulation {
             })
             .collect()
     }
+}
+
+fn network<'a>(nodes: &'a mut [Node], windows: &'a mut Windows<Body>) -> Network<'a> {
+    Network { nodes, windows }
+}
+
+/// The live part of a run, which numbers its events after those of all kernels.
+fn make_live(scenario: &Scenario, options: LiveOptions, books: &Books) -> Result<Live, EngineError> {
+    let identity = Identity {
+        out: books.out.clone(),
+        scenario_sha256: scenario.sha256.clone(),
+        seed: books.manifest.seed,
+        nodes: books.shared.nodes.clone(),
+    };
+    let recorded = options
+        .replay
+        .as_ref()
+        .map(|recording| &recording.header.scenario_sha256);
+    if recorded.is_some_and(|recorded| *recorded != scenario.sha256) {
+        let text = "the recording was made with another scenario file: the run may go another way";
+        books.shared.warn("replay_differs", None, text);
+    }
+    let source = Source::new(build::FIRST_KERNEL + scenario.nodes.len() as u32);
+    Live::new(options, identity, source)
 }
 
 /// A NIC of a node, by numbers.

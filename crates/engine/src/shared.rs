@@ -2,7 +2,7 @@
 //! report can be written from when the simulation thread can't.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use windtunnel_results::{ProcessSummary, Warnings};
@@ -18,6 +18,8 @@ pub struct Progress {
     pub syscalls: AtomicU64,
     /// Frames that left an interface.
     pub frames: AtomicU64,
+    /// Whether the run has come to its end and waits for clients.
+    pub held: AtomicBool,
 }
 
 /// No kernel is running.

@@ -110,6 +110,16 @@ impl<M> Windows<M> {
         u64::MAX
     }
 
+    /// End of the last window, ns: all that was due before has happened, once the windows are settled.
+    pub fn done_ns(&self) -> u64 {
+        self.done_ns
+    }
+
+    /// Whether nothing is left to do at times of past windows; without lookahead an instant takes several.
+    pub fn is_settled(&mut self) -> bool {
+        self.earliest_ns() >= self.done_ns
+    }
+
     /// Runs one window, not beyond `limit_ns`, given that messages need at least `lookahead_ns`.
     ///
     /// # Errors

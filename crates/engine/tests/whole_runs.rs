@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use windtunnel_engine::{EngineError, Options, Progress, RunOutcome, Simulation};
+use windtunnel_engine::{EngineError, LiveOptions, Options, Progress, RunOutcome, Simulation};
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
 use windtunnel_scenario::Scenario;
 
@@ -92,6 +92,7 @@ fn run_with(text: &str, seed: u64, digest: bool) -> Ran {
         debug: None,
         digest,
         pcap: true,
+        live: LiveOptions::default(),
     };
     // The thread of a simulation is its own.
     let thread = std::thread::Builder::new().stack_size(8 << 20);

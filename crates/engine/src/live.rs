@@ -1,0 +1,558 @@
+//! The simulation's side of a live run: turns what clients do into events with a virtual time, keeps the log of them,
+//! and decides when time waits: for the wall clock, for clients, or for those who may still come.
+//!
+//! Clients are only heard between windows. What they do gets a time that no window has reached yet, so it is an event like
+//! any other; a recording of these events, replayed, gives the same run. All of it is behind [`Live::is_wanted`], which
+//! costs one load per window while nobody is there.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::iter::Peekable;
+use std::time::{Duration, Instant};
+
+use windtunnel_control::{
+    Client, INPUT_VERSION, Inbox, Incoming, Input, InputHeader, InputLog, InputRecord, Open, Process, Recording,
+    Refusal, Reply, Request,
+};
+use windtunnel_results::{Ended, OutDir};
+
+use crate::error::EngineError;
+use crate::event::Source;
+use crate::node::{Arrived, Body, News, Node, What};
+use crate::pacer::Pacer;
+use crate::terminal::refusal;
+use crate::window::Windows;
+
+/// Longest window while somebody watches, ns: so much output at most is on its way when they have seen enough.
+const SLICE_NS: u64 = 1_000_000;
+/// How long to sleep before looking at the stop flag again.
+const NAP: Duration = Duration::from_millis(50);
+/// Output queued for a client at which its program is no longer read, and is read again, bytes.
+const QUEUED_MAX: usize = 256 << 10;
+const QUEUED_FEW: usize = 64 << 10;
+
+/// How a run deals with those who watch it.
+#[derive(Debug, Default)]
+pub struct LiveOptions {
+    /// Where clients come from; none: nobody can come.
+    pub inbox: Option<Inbox>,
+    /// Whether to wait for clients at the end instead of ending.
+    pub hold: bool,
+    /// Whether virtual time goes with the wall clock even when nobody watches.
+    pub realtime: bool,
+    /// What happened to another run and shall happen to this one.
+    pub replay: Option<Recording>,
+}
+
+/// What a run knows of itself, for its log.
+#[derive(Debug)]
+pub struct Identity {
+    /// Where results go.
+    pub out: OutDir,
+    /// Hash of the scenario.
+    pub scenario_sha256: String,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Names of the nodes.
+    pub nodes: Vec<String>,
+}
+
+/// The live part of a run.
+#[derive(Debug)]
+pub struct Live {
+    inbox: Option<Inbox>,
+    hold: bool,
+    realtime: bool,
+    source: Source,
+    identity: Identity,
+    log: Option<InputLog>,
+    replay: Option<Replay>,
+    /// Whether there is more to do than to look into the inbox.
+    busy: bool,
+    sessions: BTreeMap<u64, Session>,
+    questions: BTreeMap<u64, Question>,
+    next_number: u64,
+    pacer: Option<Pacer>,
+    /// Time of the last event of a client, ns.
+    last_ns: u64,
+    /// Why the run would have ended.
+    held: Option<Ended>,
+}
+
+#[derive(Debug)]
+struct Replay {
+    records: Peekable<std::vec::IntoIter<InputRecord>>,
+    end: Option<(u64, Ended)>,
+}
+
+/// A program that a client started.
+#[derive(Debug)]
+struct Session {
+    /// None: it has gone, and the node is still to hear of it.
+    client: Option<Client>,
+    number_of_client: u64,
+    node: usize,
+    paused: bool,
+}
+
+/// A list of processes in the making.
+#[derive(Debug)]
+struct Question {
+    client: Client,
+    nodes_left: usize,
+    found: Vec<Process>,
+}
+
+/// Where events go.
+pub struct Network<'a> {
+    /// All nodes.
+    pub nodes: &'a mut [Node],
+    /// Their windows.
+    pub windows: &'a mut Windows<Body>,
+}
+
+impl Live {
+    /// A run that nobody has touched. `source` numbers the events.
+    ///
+    /// # Errors
+    /// When the recording to be replayed is not of such a run.
+    pub fn new(options: LiveOptions, identity: Identity, source: Source) -> Result<Self, EngineError> {
+        let replay = match options.replay {
+            None => None,
+            Some(recording) => Some(Replay::new(recording, &identity)?),
+        };
+        Ok(Self {
+            hold: options.hold && options.inbox.is_some(),
+            inbox: options.inbox,
+            realtime: options.realtime,
+            source,
+            identity,
+            log: None,
+            busy: options.realtime || replay.is_some(),
+            replay,
+            sessions: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            next_number: 1,
+            pacer: None,
+            last_ns: 0,
+            held: None,
+        })
+    }
+
+    /// Whether [`Live::attend`] has something to do.
+    #[inline]
+    pub fn is_wanted(&self) -> bool {
+        self.busy || self.inbox.as_ref().is_some_and(Inbox::has_something)
+    }
+
+    /// When the run ends at the latest, ns, given its own time.
+    pub fn stop_ns(&self, stop_ns: u64) -> u64 {
+        match &self.replay {
+            Some(Replay {
+                end: Some((end_ns, _)), ..
+            }) => *end_ns,
+            _ => stop_ns,
+        }
+    }
+
+    /// Time of the next event of the recording, ns; `u64::MAX`: none.
+    pub fn replay_ns(&mut self) -> u64 {
+        let next = self.replay.as_mut().and_then(|replay| replay.records.peek());
+        next.map_or(u64::MAX, |record| record.at_ns)
+    }
+
+    /// Whether the run must go on though its programs are over.
+    pub fn keeps_running(&mut self) -> bool {
+        let more_to_replay = match &mut self.replay {
+            Some(Replay { end: Some(_), .. }) => true,
+            Some(replay) => replay.records.peek().is_some(),
+            None => false,
+        };
+        more_to_replay || self.held.is_some() || !self.sessions.is_empty() || !self.questions.is_empty()
+    }
+
+    /// The run would end now, for this reason. None: it goes on, without a time to stop.
+    pub fn at_end(&mut self, ended: Ended) -> Option<Ended> {
+        if let Some(Replay {
+            end: Some((_, ended)), ..
+        }) = self.replay
+        {
+            return Some(ended);
+        }
+        if !self.hold {
+            return Some(ended);
+        }
+        self.held.get_or_insert(ended);
+        self.busy = true;
+        None
+    }
+
+    /// The user wants the run to end: why it ended, then. One that was only held has come to its end before.
+    pub fn interrupted(&self) -> Ended {
+        self.held.unwrap_or(Ended::Interrupted)
+    }
+
+    /// Hears clients and waits as long as time has to. How far the run may go in its next window, ns, at most `due_ns`; none:
+    /// look at everything again.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn attend(&mut self, network: &mut Network<'_>, due_ns: u64) -> Result<Option<u64>, EngineError> {
+        let slice_ns = network.windows.earliest_ns().saturating_add(SLICE_NS);
+        if self.inbox.is_none() && !self.realtime {
+            return Ok(Some(due_ns.min(slice_ns)));
+        }
+        if !network.windows.is_settled() {
+            return Ok(Some(due_ns));
+        }
+        while let Some(incoming) = self.take(Duration::ZERO) {
+            self.hear(incoming, network, due_ns)?;
+        }
+        self.ease_congestion(network, due_ns)?;
+        let watched = !self.sessions.is_empty();
+        self.busy = watched || self.realtime || self.held.is_some() || !self.questions.is_empty();
+        if !watched && !self.realtime {
+            self.pacer = None;
+            if !self.questions.is_empty() {
+                return Ok(Some(due_ns.min(slice_ns)));
+            }
+            if self.held.is_none() {
+                return Ok(Some(due_ns));
+            }
+            self.nap(NAP, network, due_ns)?;
+            return Ok(None);
+        }
+        let (wall, next_ns) = (Instant::now(), network.windows.earliest_ns().min(due_ns));
+        let pacer = self
+            .pacer
+            .get_or_insert_with(|| Pacer::new(wall, network.windows.done_ns()));
+        let wait = pacer.wait_for(next_ns, wall);
+        if !wait.is_zero() {
+            self.nap(wait.min(NAP), network, due_ns)?;
+            return Ok(None);
+        }
+        pacer.fall_behind(next_ns, wall);
+        // Windows that nobody watches are the same as without a pacer, so that the run ends at the same time.
+        Ok(Some(if watched { due_ns.min(slice_ns) } else { due_ns }))
+    }
+
+    /// Waits for a client, and hears it.
+    fn nap(&mut self, patience: Duration, network: &mut Network<'_>, due_ns: u64) -> Result<(), EngineError> {
+        match self.take(patience) {
+            Some(incoming) => self.hear(incoming, network, due_ns),
+            None => Ok(()),
+        }
+    }
+
+    fn take(&mut self, patience: Duration) -> Option<Incoming> {
+        match &self.inbox {
+            Some(inbox) => inbox.take(patience),
+            None => {
+                std::thread::sleep(patience);
+                None
+            }
+        }
+    }
+
+    /// Lets the events of the recording happen whose time is `at_ns`.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn replay(&mut self, network: &mut Network<'_>, at_ns: u64) -> Result<(), EngineError> {
+        while let Some(record) = self
+            .replay
+            .as_mut()
+            .and_then(|replay| replay.records.next_if(|record| record.at_ns == at_ns))
+        {
+            let named = |name: &String| self.identity.nodes.iter().position(|node| node == name);
+            let node = record
+                .node
+                .as_ref()
+                .and_then(named)
+                .expect("it was looked for at the start");
+            self.happen(network, at_ns, node, record.session, record.input)?;
+        }
+        Ok(())
+    }
+
+    /// Passes on what nodes have to tell clients.
+    #[inline]
+    pub fn deliver(&mut self, nodes: &mut [Node]) {
+        if !self.busy {
+            return;
+        }
+        for node in nodes {
+            for News { session, what } in node.take_client_news() {
+                self.tell(session, what);
+            }
+        }
+    }
+
+    fn tell(&mut self, number: u64, what: What) {
+        if let What::Processes(found) = what {
+            self.answer(number, found);
+            return;
+        }
+        let Some(session) = self.sessions.get(&number) else {
+            return;
+        };
+        let over = matches!(what, What::Ended(_) | What::Refused(_) | What::HungUp);
+        if let Some(client) = &session.client {
+            match what {
+                What::Started { pid } => client.reply(&Reply::Started { pid }),
+                What::Output(stream, bytes) => client.output(stream, bytes),
+                What::InputTaken(bytes) => client.input_taken(bytes),
+                What::Ended(end) => client.reply(&Reply::Ended(end)),
+                What::Refused(refusal) => client.reply(&Reply::Refused(refusal)),
+                What::HungUp | What::Processes(_) => {}
+            }
+        }
+        if over {
+            self.sessions.remove(&number);
+        }
+    }
+
+    fn answer(&mut self, number: u64, found: Vec<Process>) {
+        let Some(question) = self.questions.get_mut(&number) else {
+            return;
+        };
+        question.found.extend(found);
+        question.nodes_left -= 1;
+        if question.nodes_left == 0 {
+            question
+                .client
+                .reply(&Reply::Processes(std::mem::take(&mut question.found)));
+            self.questions.remove(&number);
+        }
+    }
+
+    /// The run is over: writes down when, and tells everybody.
+    ///
+    /// # Errors
+    /// When the log cannot be written.
+    pub fn finish(&mut self, ended: Ended, done_ns: u64) -> Result<(), EngineError> {
+        for session in std::mem::take(&mut self.sessions).into_values() {
+            if let Some(client) = session.client {
+                client.reply(&Reply::RunOver);
+            }
+        }
+        for question in std::mem::take(&mut self.questions).into_values() {
+            question.client.reply(&Reply::RunOver);
+        }
+        if self.log.is_none() {
+            return Ok(());
+        }
+        self.write_down(InputRecord {
+            at_ns: done_ns,
+            node: None,
+            session: 0,
+            input: Input::End(ended),
+        })
+    }
+
+    /// When something that a client does now happens, ns: after all that has happened, and in order. A run that is behind
+    /// the wall clock hears it at once.
+    fn now_ns(&mut self, network: &mut Network<'_>, due_ns: u64) -> u64 {
+        let paced_ns = self.pacer.map_or(0, |pacer| pacer.virtual_ns(Instant::now()));
+        let next_ns = network.windows.earliest_ns().min(due_ns);
+        self.last_ns = self.last_ns.max(paced_ns.min(next_ns)).max(network.windows.done_ns());
+        self.last_ns
+    }
+
+    fn hear(&mut self, incoming: Incoming, network: &mut Network<'_>, due_ns: u64) -> Result<(), EngineError> {
+        let at_ns = self.now_ns(network, due_ns);
+        let of_client = |number: u64, sessions: &BTreeMap<u64, Session>| {
+            let mut found = sessions
+                .iter()
+                .filter(|(_, session)| session.number_of_client == number);
+            found.next().map(|(&session, _)| session)
+        };
+        let (number, input) = match incoming {
+            Incoming::Request {
+                client,
+                request: Request::Open { node, program },
+            } => return self.open(client, &node, program, network, at_ns),
+            Incoming::Request {
+                client,
+                request: Request::Processes { node },
+            } => return self.ask(client, node.as_deref(), network, at_ns),
+            Incoming::Request {
+                client,
+                request: Request::Resize(size),
+            } => (client.number, Input::Resize(size)),
+            Incoming::Request {
+                client,
+                request: Request::EndInput,
+            } => (client.number, Input::EndInput(true)),
+            Incoming::Input { client, bytes } => (client, Input::bytes(bytes)),
+            Incoming::Gone { client } => {
+                self.questions.retain(|_, question| question.client.number != client);
+                (client, Input::HangUp(true))
+            }
+        };
+        let Some(session_number) = of_client(number, &self.sessions) else {
+            return Ok(());
+        };
+        let session = self.sessions.get_mut(&session_number).expect("it was found just now");
+        if matches!(input, Input::HangUp(_)) {
+            session.client = None;
+        }
+        let node = session.node;
+        self.happen(network, at_ns, node, session_number, input)
+    }
+
+    fn open(
+        &mut self,
+        client: Client,
+        node: &str,
+        program: Open,
+        network: &mut Network<'_>,
+        at_ns: u64,
+    ) -> Result<(), EngineError> {
+        let node = match self.find(node) {
+            Ok(node) => node,
+            Err(refused) => {
+                client.reply(&Reply::Refused(refused));
+                return Ok(());
+            }
+        };
+        if self
+            .sessions
+            .values()
+            .any(|session| session.number_of_client == client.number)
+        {
+            client.reply(&Reply::Refused(refusal("one connection has one program", 2)));
+            return Ok(());
+        }
+        let session = Session {
+            number_of_client: client.number,
+            client: Some(client),
+            node,
+            paused: false,
+        };
+        let number = self.number();
+        self.sessions.insert(number, session);
+        self.happen(network, at_ns, node, number, Input::Open(program))
+    }
+
+    fn ask(
+        &mut self,
+        client: Client,
+        node: Option<&str>,
+        network: &mut Network<'_>,
+        at_ns: u64,
+    ) -> Result<(), EngineError> {
+        let asked = match node.map(|node| self.find(node)) {
+            None => (0..network.nodes.len()).collect(),
+            Some(Ok(node)) => vec![node],
+            Some(Err(refused)) => {
+                client.reply(&Reply::Refused(refused));
+                return Ok(());
+            }
+        };
+        let question = Question {
+            client,
+            nodes_left: asked.len(),
+            found: Vec::new(),
+        };
+        let number = self.number();
+        self.questions.insert(number, question);
+        for node in asked {
+            self.happen(network, at_ns, node, number, Input::Processes(true))?;
+        }
+        Ok(())
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
+    }
+
+    fn find(&self, name: &str) -> Result<usize, Refusal> {
+        let found = self.identity.nodes.iter().position(|node| node == name);
+        found.ok_or_else(|| refusal(format!("there is no node `{name}`"), 2))
+    }
+
+    /// Stops reading programs whose clients do not take what they have, and reads them again when they do.
+    fn ease_congestion(&mut self, network: &mut Network<'_>, due_ns: u64) -> Result<(), EngineError> {
+        let mut changed = Vec::new();
+        for (&number, session) in &mut self.sessions {
+            let queued = session.client.as_ref().map_or(0, Client::queued_bytes);
+            let change = if session.paused {
+                queued < QUEUED_FEW
+            } else {
+                queued > QUEUED_MAX
+            };
+            if change && session.client.is_some() {
+                session.paused = !session.paused;
+                changed.push((number, session.node, session.paused));
+            }
+        }
+        for (number, node, paused) in changed {
+            let at_ns = self.now_ns(network, due_ns);
+            self.happen(network, at_ns, node, number, Input::Pause(paused))?;
+        }
+        Ok(())
+    }
+
+    /// Something happens to a node at `at_ns`.
+    fn happen(
+        &mut self,
+        network: &mut Network<'_>,
+        at_ns: u64,
+        node: usize,
+        session: u64,
+        input: Input,
+    ) -> Result<(), EngineError> {
+        self.busy = true;
+        self.write_down(InputRecord {
+            at_ns,
+            node: Some(self.identity.nodes[node].clone()),
+            session,
+            input: input.clone(),
+        })?;
+        let key = self.source.key(at_ns);
+        network.nodes[node].client_input(key, Arrived { session, input });
+        network.windows.note(node as u32, at_ns);
+        Ok(())
+    }
+
+    fn write_down(&mut self, record: InputRecord) -> Result<(), EngineError> {
+        let failed = |error: io::Error| EngineError::InputLog(error);
+        if self.log.is_none() {
+            let header = InputHeader {
+                input_version: INPUT_VERSION,
+                scenario_sha256: self.identity.scenario_sha256.clone(),
+                seed: self.identity.seed,
+            };
+            let file = self.identity.out.input_log()?;
+            self.log = Some(InputLog::new(file, &header).map_err(failed)?);
+        }
+        let log = self.log.as_mut().expect("it was made just now");
+        log.append(&record).map_err(failed)
+    }
+}
+
+impl Replay {
+    fn new(recording: Recording, identity: &Identity) -> Result<Self, EngineError> {
+        let header = &recording.header;
+        if header.seed != identity.seed {
+            let text = format!(
+                "it was recorded with seed {}, and this run has {}",
+                header.seed, identity.seed
+            );
+            return Err(EngineError::Recording(text));
+        }
+        let unknown = |record: &&InputRecord| record.node.as_ref().is_none_or(|node| !identity.nodes.contains(node));
+        if let Some(record) = recording.records.iter().find(unknown) {
+            let name = record.node.as_deref().unwrap_or_default();
+            return Err(EngineError::Recording(format!(
+                "it has input for node `{name}`, which is not there"
+            )));
+        }
+        Ok(Self {
+            records: recording.records.into_iter().peekable(),
+            end: recording.end,
+        })
+    }
+}

@@ -1,0 +1,305 @@
+//! Terminals and pipes between process 1 of a node and a program it starts for a client.
+
+use windtunnel_control::{Open, Refusal, Stream, WindowSize};
+use windtunnel_kernel::{Argument, Completed, Descriptor, Request, SpawnSpec};
+
+use std::collections::BTreeMap;
+use std::ffi::CString;
+
+use crate::configure::{Calls, errno_text};
+use crate::error::EngineError;
+
+/// `ioctl`s of pseudo terminals that libc has no constants for (include/uapi/asm-generic/ioctls.h).
+const TIOCGPTPEER: u64 = 0x5441;
+const TIOCSPTLCK: u64 = 0x4004_5431;
+/// Size of the kernel's `struct termios`, bytes; the input flags come first.
+const TERMIOS_BYTES: usize = 36;
+/// Environment of clients' programs, besides TERM.
+const ENVIRONMENT: [(&str, &str); 5] = [
+    ("HOME", "/root"),
+    ("LANG", "C.UTF-8"),
+    ("LOGNAME", "root"),
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("USER", "root"),
+];
+/// Where a shell starts.
+const HOME: &str = "/root";
+const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
+
+/// Near ends, which are descriptors of process 1. A terminal is one of them, in both places.
+#[derive(Debug)]
+pub struct Ends {
+    /// What the program reads; none: closed.
+    pub input: Option<i32>,
+    /// What it writes.
+    pub outputs: Vec<(Stream, i32)>,
+    /// Whether it is a terminal.
+    pub terminal: bool,
+}
+
+/// Far ends: descriptors of process 1 that become a program's 0, 1 and 2.
+pub type FarEnds = [i32; 3];
+
+/// A program that is there.
+#[derive(Debug)]
+pub struct Found {
+    /// Absolute path.
+    pub path: String,
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Whether it is the node's shell rather than a named program.
+    pub shell: bool,
+}
+
+/// The reason in the shape clients get it.
+pub fn refusal(message: impl Into<String>, exit_code: i32) -> Refusal {
+    Refusal {
+        message: message.into(),
+        hint: None,
+        exit_code,
+    }
+}
+
+fn text(text: &str) -> Argument {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.push(0);
+    Argument::Bytes(bytes)
+}
+
+fn fd(fd: i32) -> Argument {
+    Argument::Value(fd as u64)
+}
+
+/// Looks for the program where a shell would, in the node as it is now.
+///
+/// # Errors
+/// When the node's kernel crashes; inside, that it is not there.
+pub fn find(calls: &mut dyn Calls, open: &Open) -> Result<Result<Found, Refusal>, EngineError> {
+    let environment = environment(open);
+    let (candidates, argv, shell): (Vec<String>, _, _) = match open.argv.first() {
+        None => (SHELLS.map(str::to_owned).to_vec(), Vec::new(), true),
+        Some(program) if program.contains('/') => (vec![program.clone()], open.argv.clone(), false),
+        Some(program) => {
+            let folders = environment["PATH"].split(':');
+            let candidates = folders.map(|folder| format!("{folder}/{program}")).collect();
+            (candidates, open.argv.clone(), false)
+        }
+    };
+    let mut refused = libc::ENOENT;
+    for path in candidates {
+        let args = vec![text(&path), Argument::Value(libc::X_OK as u64)];
+        let (result, _) = calls.call(libc::SYS_access, args)?;
+        if result >= 0 {
+            let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
+            let argv = if shell { vec![name] } else { argv };
+            return Ok(Ok(Found { path, argv, shell }));
+        }
+        if -result != i64::from(libc::ENOENT) {
+            refused = -result as i32;
+        }
+    }
+    let exit_code = if refused == libc::ENOENT { 127 } else { 126 };
+    let what = if shell {
+        "the node has no bash and no sh".to_owned()
+    } else if refused == libc::ENOENT && !argv[0].contains('/') {
+        format!("`{}` is in no folder of PATH in the node", argv[0])
+    } else {
+        format!("`{}`: {}", argv[0], errno_text(refused.into()))
+    };
+    Ok(Err(refusal(what, exit_code)))
+}
+
+fn environment(open: &Open) -> BTreeMap<&str, &str> {
+    let given = open.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    ENVIRONMENT.into_iter().chain(given).collect()
+}
+
+/// The request that starts the program on the far ends.
+pub fn spawn_spec(key: u64, open: &Open, found: &Found, far: FarEnds) -> SpawnSpec {
+    // The protocol's strings could hold a NUL: the program would be told less, so what follows it is left out.
+    let c_string = |text: &str| CString::new(text.split('\0').next().unwrap_or_default()).expect("it has no NUL");
+    let mut environment = environment(open);
+    if found.shell {
+        environment.insert("SHELL", &found.path);
+    }
+    SpawnSpec {
+        key,
+        path: c_string(&found.path),
+        argv: found.argv.iter().map(|word| c_string(word)).collect(),
+        envp: environment
+            .iter()
+            .map(|(name, value)| c_string(&format!("{name}={value}")))
+            .collect(),
+        cwd: c_string(if found.shell { HOME } else { "/" }),
+        descriptors: far.map(Descriptor::OfInit),
+        tty: open.terminal.is_some(),
+        uid: 0,
+        gid: 0,
+    }
+}
+
+/// A new terminal of that size, or three pipes: near and far ends.
+///
+/// # Errors
+/// When the node's kernel crashes; inside, that it cannot be had.
+pub fn open(calls: &mut dyn Calls, size: Option<WindowSize>) -> Result<Result<(Ends, FarEnds), Refusal>, EngineError> {
+    let made = match size {
+        Some(size) => open_terminal(calls, size)?,
+        None => open_pipes(calls)?,
+    };
+    Ok(made.map_err(|(what, errno)| refusal(format!("cannot make {what}: {}", errno_text(errno)), 2)))
+}
+
+type Made = Result<(Ends, FarEnds), (&'static str, i64)>;
+
+fn open_terminal(calls: &mut dyn Calls, size: WindowSize) -> Result<Made, EngineError> {
+    let flags = (libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC) as u64;
+    let args = vec![text("/dev/ptmx"), Argument::Value(flags | libc::O_NONBLOCK as u64)];
+    let (master, _) = calls.call(libc::SYS_open, args)?;
+    if master < 0 {
+        return Ok(Err(("a terminal", -master)));
+    }
+    let master = master as i32;
+    let unlocked = Argument::Bytes(0i32.to_ne_bytes().to_vec());
+    calls.call(libc::SYS_ioctl, vec![fd(master), Argument::Value(TIOCSPTLCK), unlocked])?;
+    let args = vec![fd(master), Argument::Value(TIOCGPTPEER), Argument::Value(flags)];
+    let (peer, _) = calls.call(libc::SYS_ioctl, args)?;
+    if peer < 0 {
+        close_all(calls, &[master])?;
+        return Ok(Err(("a terminal", -peer)));
+    }
+    resize(calls, master, size)?;
+    edit_utf8(calls, master)?;
+    let ends = Ends {
+        input: Some(master),
+        outputs: vec![(Stream::Output, master)],
+        terminal: true,
+    };
+    Ok(Ok((ends, [peer as i32; 3])))
+}
+
+/// Has the terminal erase whole characters, as terminals in use everywhere do; a new one takes bytes for characters.
+fn edit_utf8(calls: &mut dyn Calls, master: i32) -> Result<(), EngineError> {
+    let room = Argument::Bytes(vec![0; TERMIOS_BYTES]);
+    let (result, mut args) = calls.call(libc::SYS_ioctl, vec![fd(master), Argument::Value(libc::TCGETS), room])?;
+    let Some(Argument::Bytes(mut termios)) = args.pop().filter(|_| result == 0) else {
+        return Ok(());
+    };
+    let (flags, _) = termios.split_first_chunk_mut::<4>().expect("it has a size");
+    *flags = (u32::from_ne_bytes(*flags) | libc::IUTF8).to_ne_bytes();
+    let args = vec![fd(master), Argument::Value(libc::TCSETS), Argument::Bytes(termios)];
+    calls.call(libc::SYS_ioctl, args)?;
+    Ok(())
+}
+
+fn open_pipes(calls: &mut dyn Calls) -> Result<Made, EngineError> {
+    let mut pipes = Vec::new();
+    for _ in 0..3 {
+        let args = vec![Argument::Bytes(vec![0; 8]), Argument::Value(libc::O_CLOEXEC as u64)];
+        let (result, args) = calls.call(libc::SYS_pipe2, args)?;
+        let Argument::Bytes(fds) = &args[0] else {
+            return Err(EngineError::Internal("a buffer did not come back".into()));
+        };
+        if result < 0 {
+            let made: Vec<i32> = pipes.iter().flat_map(|&(read, write)| [read, write]).collect();
+            close_all(calls, &made)?;
+            return Ok(Err(("pipes", -result)));
+        }
+        let number = |at: usize| i32::from_ne_bytes(fds[at..at + 4].try_into().expect("four bytes"));
+        pipes.push((number(0), number(4)));
+    }
+    let [(stdin_far, stdin), (stdout, stdout_far), (stderr, stderr_far)] = pipes[..] else {
+        return Err(EngineError::Internal("three pipes were made".into()));
+    };
+    for near in [stdin, stdout, stderr] {
+        let args = [near as u64, libc::F_SETFL as u64, libc::O_NONBLOCK as u64];
+        calls.call(libc::SYS_fcntl, args.map(Argument::Value).to_vec())?;
+    }
+    let ends = Ends {
+        input: Some(stdin),
+        outputs: vec![(Stream::Output, stdout), (Stream::Error, stderr)],
+        terminal: false,
+    };
+    Ok(Ok((ends, [stdin_far, stdout_far, stderr_far])))
+}
+
+/// Gives a terminal another size: its programs get SIGWINCH.
+///
+/// # Errors
+/// When the node's kernel crashes.
+pub fn resize(calls: &mut dyn Calls, master: i32, size: WindowSize) -> Result<(), EngineError> {
+    let words = [size.rows, size.columns, 0, 0];
+    let winsize = Argument::Bytes(words.iter().flat_map(|word| word.to_ne_bytes()).collect());
+    calls.call(
+        libc::SYS_ioctl,
+        vec![fd(master), Argument::Value(libc::TIOCSWINSZ), winsize],
+    )?;
+    Ok(())
+}
+
+/// Closes descriptors, each once.
+///
+/// # Errors
+/// When the node's kernel crashes.
+pub fn close_all(calls: &mut dyn Calls, fds: &[i32]) -> Result<(), EngineError> {
+    let mut fds = fds.to_vec();
+    fds.sort_unstable();
+    fds.dedup();
+    for open in fds {
+        calls.call(libc::SYS_close, vec![fd(open)])?;
+    }
+    Ok(())
+}
+
+/// Closes near ends.
+///
+/// # Errors
+/// When the node's kernel crashes.
+pub fn close_ends(calls: &mut dyn Calls, ends: &Ends) -> Result<(), EngineError> {
+    let outputs = ends.outputs.iter().map(|&(_, fd)| fd);
+    let fds: Vec<i32> = ends.input.into_iter().chain(outputs).collect();
+    close_all(calls, &fds)
+}
+
+/// SIGHUP to a program and those it has in its process group.
+///
+/// # Errors
+/// When the node's kernel crashes.
+pub fn hang_up_group(calls: &mut dyn Calls, group: u32) -> Result<(), EngineError> {
+    let group = -i64::from(group);
+    let args = vec![Argument::Value(group as u64), Argument::Value(libc::SIGHUP as u64)];
+    calls.call(libc::SYS_kill, args)?;
+    Ok(())
+}
+
+/// A read that does not wait.
+pub fn read(from: i32, bytes: usize) -> Request {
+    Request::Syscall {
+        nr: libc::SYS_read as u64,
+        args: vec![fd(from), Argument::Bytes(vec![0; bytes]), Argument::Value(bytes as u64)],
+    }
+}
+
+/// A write that does not wait.
+pub fn write(to: i32, bytes: Vec<u8>) -> Request {
+    let length = bytes.len() as u64;
+    Request::Syscall {
+        nr: libc::SYS_write as u64,
+        args: vec![fd(to), Argument::Bytes(bytes), Argument::Value(length)],
+    }
+}
+
+/// What a finished [`read`] brought; empty: nothing.
+pub fn bytes_read(done: Completed) -> Vec<u8> {
+    let length = usize::try_from(done.result).unwrap_or(0);
+    match done.request {
+        Request::Syscall { mut args, .. } if length > 0 => match args.swap_remove(1) {
+            Argument::Bytes(mut bytes) => {
+                bytes.truncate(length);
+                bytes
+            }
+            Argument::Value(_) => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
