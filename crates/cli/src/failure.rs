@@ -101,6 +101,12 @@ impl From<ResultsError> for Failure {
     }
 }
 
+impl From<windtunnel_control::ControlError> for Failure {
+    fn from(error: windtunnel_control::ControlError) -> Self {
+        Self::user(error.to_string()).hint("the run may have been killed")
+    }
+}
+
 impl From<windtunnel_scenario::ScenarioError> for Failure {
     fn from(error: windtunnel_scenario::ScenarioError) -> Self {
         // Its text already has the place, the line, `allowed:` and `hint:`.

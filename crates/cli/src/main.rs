@@ -1,15 +1,18 @@
 //! The `windtunnel` command. One file per verb in `verbs/`; what several verbs need lies beside them.
 #![deny(unsafe_code)]
 
+mod attach;
 mod debug;
 mod failure;
 mod host;
 mod kernels;
+mod live;
 mod progress;
 mod report;
 mod verbs;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
+use clap_complete::env::CompleteEnv;
 use std::process::ExitCode;
 
 /// Runs real networks of real Linux kernels and unmodified programs in virtual time.
@@ -32,7 +35,13 @@ struct Cli {
     verb: verbs::Verb,
 }
 
+/// Set by completion scripts, which ask the program itself for words: see `verbs/completions.rs`.
+const COMPLETE_VARIABLE: &str = "WINDTUNNEL_COMPLETE";
+
 fn main() -> ExitCode {
+    CompleteEnv::with_factory(Cli::command)
+        .var(COMPLETE_VARIABLE)
+        .complete();
     let code = match Cli::parse().verb.run() {
         Ok(code) => code,
         Err(failure) => {

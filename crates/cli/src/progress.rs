@@ -1,6 +1,7 @@
 //! The line that shows how a run gets on: redrawn in place on a terminal, one line every ten seconds elsewhere.
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const REDRAW: Duration = Duration::from_millis(200);
@@ -18,6 +19,8 @@ pub struct Position {
     pub stop_ns: u64,
     /// Frames sent so far.
     pub frames: u64,
+    /// It has come to its end, and waits for clients.
+    pub held: bool,
 }
 
 /// Draws on standard error.
@@ -29,11 +32,15 @@ pub struct ProgressLine {
     on_terminal: bool,
     drawn: bool,
     silent: bool,
+    /// To be shown before the first progress.
+    heading: Option<String>,
+    held: bool,
 }
 
 impl ProgressLine {
-    /// Starts the clock; a `silent` one never draws.
-    pub fn new(silent: bool) -> Self {
+    /// Starts the clock; a `silent` one never draws. The first thing it shows is the `socket` where the run can be reached,
+    /// `at_once` if people are meant to come.
+    pub fn new(silent: bool, socket: Option<&Path>, at_once: bool) -> Self {
         let on_terminal = std::io::stderr().is_terminal();
         let started = Instant::now();
         let (first, every) = if on_terminal {
@@ -41,7 +48,18 @@ impl ProgressLine {
         } else {
             (LINE_EVERY, LINE_EVERY)
         };
+        let heading = socket.map(|socket| format!("control socket: {}", socket.display()));
+        let heading = heading.filter(|_| !silent);
+        let heading = match (heading, at_once) {
+            (Some(text), true) => {
+                eprintln!("{text}");
+                None
+            }
+            (heading, _) => heading,
+        };
         Self {
+            heading,
+            held: false,
             started,
             next: started + first,
             every,
@@ -55,11 +73,24 @@ impl ProgressLine {
     pub fn wait(&self) -> Duration {
         self.next
             .saturating_duration_since(Instant::now())
-            .clamp(Duration::from_millis(10), self.every)
+            .clamp(Duration::from_millis(10), REDRAW)
+    }
+
+    /// Prints a line of its own.
+    fn say(&mut self, text: &str) {
+        self.clear();
+        if !self.silent {
+            // As below.
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
     }
 
     /// Draws if it is time to.
     pub fn update(&mut self, position: Position) {
+        if position.held && !self.held {
+            self.held = true;
+            self.say("the run has come to its end and waits for `windtunnel shell NODE` and others; Ctrl-C ends it");
+        }
         let now = Instant::now();
         if now < self.next {
             return;
@@ -67,6 +98,9 @@ impl ProgressLine {
         self.next = now + self.every;
         if self.silent {
             return;
+        }
+        if let Some(heading) = self.heading.take() {
+            let _ = writeln!(std::io::stderr(), "{heading}");
         }
         let text = describe(position, now - self.started);
         // Progress is a courtesy: nothing to do when nobody can see it.
@@ -116,6 +150,7 @@ mod tests {
             virtual_ns: 15_000_000_000,
             stop_ns: 60_000_000_000,
             frames: 12,
+            held: false,
         };
         assert_eq!(
             describe(position, Duration::from_secs(5)),
@@ -125,6 +160,7 @@ mod tests {
             virtual_ns: 2,
             stop_ns: 1,
             frames: 0,
+            held: false,
         };
         assert!(describe(beyond, Duration::ZERO).starts_with("[####################]"));
     }

@@ -66,6 +66,10 @@ fn help_of_every_verb() {
     };
     help(&[], "help/windtunnel.txt");
     help(&["run"], "help/run.txt");
+    help(&["shell"], "help/shell.txt");
+    help(&["exec"], "help/exec.txt");
+    help(&["ps"], "help/ps.txt");
+    help(&["logs"], "help/logs.txt");
     help(&["validate"], "help/validate.txt");
     help(&["kernel"], "help/kernel.txt");
     help(&["kernel", "build"], "help/kernel-build.txt");

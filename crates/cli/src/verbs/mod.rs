@@ -3,11 +3,15 @@
 
 mod completions;
 mod doctor;
+mod exec;
 mod gdb;
 mod kernel;
+mod logs;
 mod man;
+mod ps;
 mod run;
 mod schema;
+mod shell;
 mod syscalls;
 mod validate;
 
@@ -20,6 +24,10 @@ use windtunnel_scenario::Scenario;
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
     Run(run::Args),
+    Shell(shell::Args),
+    Exec(exec::Args),
+    Ps(ps::Args),
+    Logs(logs::Args),
     Validate(validate::Args),
     Kernel(kernel::Args),
     Syscalls(syscalls::Args),
@@ -35,6 +43,10 @@ impl Verb {
     pub fn run(self) -> Outcome {
         match self {
             Self::Run(args) => run::run(&args),
+            Self::Shell(args) => shell::run(&args),
+            Self::Exec(args) => exec::run(&args),
+            Self::Ps(args) => ps::run(&args),
+            Self::Logs(args) => logs::run(&args),
             Self::Validate(args) => validate::run(&args),
             Self::Kernel(args) => kernel::run(&args),
             Self::Syscalls(args) => syscalls::run(&args),

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use windtunnel_base::{SimDuration, hashes};
-use windtunnel_engine::{DebugHooks, EngineError, Options, Progress, RunOutcome, Simulation};
+use windtunnel_control::{Hello, PROTOCOL, Recording, Server};
+use windtunnel_engine::{DebugHooks, EngineError, LiveOptions, Options, Progress, RunOutcome, Simulation};
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
 use windtunnel_scenario::Scenario;
 
@@ -22,7 +23,8 @@ const STACK_BYTES: usize = 64 << 20;
 /// Run a scenario in virtual time
 ///
 /// The results are summary.json, manifest.json, each program's output, each node's kernel log, and captures.
-/// Ctrl-C stops the run and keeps them; a second one ends the program at once.
+/// Ctrl-C stops the run and keeps them; a second one ends the program at once. While it lasts, `windtunnel shell`, `exec`,
+/// `ps` and `logs` reach it; what they do is written to input.jsonl.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Scenario file
@@ -36,6 +38,15 @@ pub struct Args {
     /// Virtual time at which to stop, instead of the scenario's: 500ms, 10s, 2min
     #[arg(long, value_name = "TIME")]
     stop: Option<SimDuration>,
+    /// Wait for `windtunnel shell` and others at the end, until Ctrl-C: virtual time stands still while nobody is there
+    #[arg(long)]
+    hold: bool,
+    /// Let virtual time go with the wall clock, as it does while somebody is there
+    #[arg(long)]
+    realtime: bool,
+    /// Repeat what was typed into another run of this scenario, as its input.jsonl has it
+    #[arg(long, value_name = "FILE", conflicts_with = "hold")]
+    replay: Option<PathBuf>,
     /// Print summary.json, and nothing else, to standard output
     #[arg(long)]
     json: bool,
@@ -62,6 +73,15 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(stop) = args.stop {
         scenario.run.stop = stop;
     }
+    let replay = match &args.replay {
+        None => None,
+        Some(path) => Some(Recording::read(path).map_err(|error| {
+            Failure::user(error.to_string()).hint("name the input.jsonl in the output folder of a run")
+        })?),
+    };
+    if let (Some(recording), None) = (&replay, args.seed) {
+        scenario.run.seed = recording.header.seed;
+    }
     host::require()?;
     let kernel = kernels::image(series_of(&scenario)?)?;
     if let Some(cache) = kernels::cache_dir() {
@@ -76,7 +96,7 @@ pub fn run(args: &Args) -> Outcome {
 
     let stop_flag = Arc::new(AtomicBool::new(false));
     let progress = Arc::new(Progress::default());
-    let options = Options {
+    let mut options = Options {
         out: out.clone(),
         scenario_path: args.file.clone(),
         kernel_image: kernel.path,
@@ -91,11 +111,73 @@ pub fn run(args: &Args) -> Outcome {
         }),
         digest: !args.no_digest,
         pcap: true,
+        live: LiveOptions {
+            inbox: None,
+            hold: args.hold,
+            realtime: args.realtime,
+            replay,
+        },
     };
     catch_signals(&stop_flag, args.debugger)?;
-    match wait(&start(scenario, options)?, &progress, args.quiet || args.debugger) {
+    // Until the end of this function: clients hear of the end when it is known.
+    let mut door = None;
+    if args.replay.is_none() {
+        door = open_door(args, &scenario, &mut options)?;
+    }
+    let socket = door.as_ref().map(|door: &Door| door.server.socket());
+    let line = ProgressLine::new(args.quiet || args.debugger, socket, args.hold || args.realtime);
+    match wait(&start(scenario, options)?, &progress, line) {
         Some(outcome) => finish(args, &outcome?),
         None => Err(after_panic(&out)),
+    }
+}
+
+/// The run's socket, and the link to it in the output folder.
+struct Door {
+    server: Server,
+    out: OutDir,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // A link that stays leads nowhere, and says so to whoever follows it.
+        let _ = self.out.unlink_control();
+    }
+}
+
+/// Lets clients in. A run that nobody can reach is still a run, unless it would wait for them.
+fn open_door(args: &Args, scenario: &Scenario, options: &mut Options) -> Result<Option<Door>, Failure> {
+    let absolute = std::path::absolute(&args.out);
+    let hello = Hello {
+        protocol: PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").into(),
+        scenario: scenario.name.clone(),
+        out: absolute.unwrap_or_else(|_| args.out.clone()),
+        pid: std::process::id(),
+        nodes: scenario.nodes.iter().map(|node| node.name.clone()).collect(),
+    };
+    let started = match Server::start(hello) {
+        Ok((server, inbox)) => {
+            let out = options.out.clone();
+            let linked = out.link_control(server.socket()).map_err(Failure::from);
+            linked.map(|()| (Door { server, out }, inbox))
+        }
+        Err(error) => Err(Failure::user(error.to_string())
+            .hint("set XDG_RUNTIME_DIR to a folder of yours that nobody else can enter")),
+    };
+    match started {
+        Ok((door, inbox)) => {
+            options.live.inbox = Some(inbox);
+            Ok(Some(door))
+        }
+        Err(failure) if args.hold => Err(failure),
+        Err(failure) => {
+            eprintln!(
+                "note: `windtunnel shell` and others cannot reach this run: {}",
+                failure.what()
+            );
+            Ok(None)
+        }
     }
 }
 
@@ -177,9 +259,8 @@ fn start(scenario: Scenario, options: Options) -> Result<Receiver<Result<RunOutc
 fn wait(
     simulation: &Receiver<Result<RunOutcome, EngineError>>,
     progress: &Progress,
-    silent: bool,
+    mut line: ProgressLine,
 ) -> Option<Result<RunOutcome, Failure>> {
-    let mut line = ProgressLine::new(silent);
     let result = loop {
         match simulation.recv_timeout(line.wait()) {
             Ok(result) => break Some(result.map_err(Failure::from)),
@@ -188,6 +269,7 @@ fn wait(
                 virtual_ns: progress.virtual_ns.load(Ordering::Relaxed),
                 stop_ns: progress.stop_ns.load(Ordering::Relaxed),
                 frames: progress.frames.load(Ordering::Relaxed),
+                held: progress.held.load(Ordering::Relaxed),
             }),
         }
     };

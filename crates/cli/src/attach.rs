@@ -1,0 +1,276 @@
+//! Connects this process's input and output with those of a program in a node.
+
+use crate::failure::{Failure, Outcome};
+use crate::live;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use std::io::{IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use windtunnel_control::{Connection, End, FromRun, Open, Refusal, Reply, Request, Stream, WindowSize};
+
+/// What a shell adds to a signal's number to make an exit code.
+const SIGNAL_BASE: i32 = 128;
+/// Input sent at once, bytes: less than what a socket that has room takes.
+const PIECE_BYTES: usize = 16 << 10;
+/// Size of a window that is not known.
+const USUAL_SIZE: WindowSize = WindowSize { rows: 24, columns: 80 };
+/// Signals that a terminal session looks at itself: so its terminal is restored, and a stopped client does not leave a raw one.
+const WATCHED: [Signal; 6] = [
+    Signal::SIGWINCH,
+    Signal::SIGINT,
+    Signal::SIGTERM,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+    Signal::SIGTSTP,
+];
+
+/// A terminal that passes every key on as it is; it is as before when this is dropped.
+struct RawTerminal {
+    before: Termios,
+}
+
+impl RawTerminal {
+    fn new() -> nix::Result<Self> {
+        let stdin = std::io::stdin();
+        let before = tcgetattr(&stdin)?;
+        let mut raw = before.clone();
+        cfmakeraw(&mut raw);
+        tcsetattr(&stdin, SetArg::TCSADRAIN, &raw)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        // The terminal may be gone.
+        let _ = tcsetattr(std::io::stdin(), SetArg::TCSADRAIN, &self.before);
+    }
+}
+
+/// The program on a terminal like this one's, if this is one.
+pub fn on_terminal(argv: Vec<String>) -> Result<Open, Failure> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::user("standard input is not a terminal").hint("without one: windtunnel exec NODE -- sh"));
+    }
+    let term = std::env::var("TERM").unwrap_or_else(|_| "dumb".into());
+    Ok(Open {
+        argv,
+        env: [("TERM".to_owned(), term)].into(),
+        terminal: Some(window_size()),
+    })
+}
+
+fn window_size() -> WindowSize {
+    let known = terminal_size::terminal_size_of(std::io::stdin());
+    known.map_or(USUAL_SIZE, |(columns, rows)| WindowSize {
+        rows: rows.0,
+        columns: columns.0,
+    })
+}
+
+/// Starts a program in a node and stays until it ends: its exit code.
+pub fn attach(mut connection: Connection, node: &str, program: Open) -> Outcome {
+    live::check_node(&connection, node)?;
+    let on_terminal = program.terminal.is_some();
+    let refused = |error: Errno| Failure::user("cannot set up the terminal").because(error);
+    let signals = if on_terminal {
+        Some(watch_signals().map_err(refused)?)
+    } else {
+        None
+    };
+    connection.send(&Request::Open {
+        node: node.to_owned(),
+        program,
+    })?;
+    // Not before the program runs: what keeps it from that is told on a terminal as it was.
+    let raw = match wait_for_start(&mut connection)? {
+        None if on_terminal => Some(RawTerminal::new().map_err(refused)?),
+        None => None,
+        Some(refusal) => return Err(of_refusal(node, refusal)),
+    };
+    let ended = Attached {
+        connection,
+        signals,
+        input_open: true,
+        unsent: Vec::new(),
+    }
+    .stay();
+    drop(raw);
+    match ended? {
+        Ending::Program(End { exit, signal }) => Ok(exit.unwrap_or_else(|| SIGNAL_BASE + signal.unwrap_or_default())),
+        Ending::Signal(signal) => Ok(SIGNAL_BASE + signal),
+        Ending::Refused(refusal) => Err(of_refusal(node, refusal)),
+        Ending::RunOver => Err(live::over("the run has ended".into(), "")),
+    }
+}
+
+fn of_refusal(node: &str, refusal: Refusal) -> Failure {
+    let failure = Failure::user(format!("node {node}: {}", refusal.message)).code(refusal.exit_code);
+    match refusal.hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
+fn watch_signals() -> nix::Result<SignalFd> {
+    let watched: SigSet = WATCHED.into_iter().collect();
+    watched.thread_block()?;
+    SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
+}
+
+/// Why it does not start; none: it does.
+fn wait_for_start(connection: &mut Connection) -> Result<Option<Refusal>, Failure> {
+    match connection.receive()? {
+        Some(FromRun::Reply(Reply::Started { .. })) => Ok(None),
+        Some(FromRun::Reply(Reply::Refused(refusal))) => Ok(Some(refusal)),
+        Some(FromRun::Reply(Reply::RunOver)) | None => Err(live::over("the run has ended".into(), "")),
+        Some(other) => Err(Failure::crash(format!(
+            "the run sent {other:?} for the start of a program"
+        ))),
+    }
+}
+
+/// Why there is nothing left to do.
+enum Ending {
+    Program(End),
+    /// One of ours.
+    Signal(i32),
+    Refused(Refusal),
+    RunOver,
+}
+
+struct Attached {
+    connection: Connection,
+    signals: Option<SignalFd>,
+    input_open: bool,
+    /// Input that the run had no room for.
+    unsent: Vec<u8>,
+}
+
+/// What can be done without waiting.
+#[derive(Default)]
+struct Ready {
+    input: bool,
+    run: bool,
+    room: bool,
+    signal: bool,
+}
+
+impl Attached {
+    fn stay(&mut self) -> Result<Ending, Failure> {
+        loop {
+            // What came with the first messages is there already.
+            while let Some(received) = self.connection.next_received()? {
+                if let Some(ending) = pass_on(received)? {
+                    return Ok(ending);
+                }
+            }
+            let ready = self.wait()?;
+            if ready.signal
+                && let Some(ending) = self.take_signals()?
+            {
+                return Ok(ending);
+            }
+            if ready.input {
+                self.read_input()?;
+            }
+            if ready.room {
+                self.connection.send_input(std::mem::take(&mut self.unsent))?;
+            }
+            if ready.run && !self.connection.read_more()? {
+                return Ok(Ending::RunOver);
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<Ready, Failure> {
+        let stdin = std::io::stdin();
+        // A socket with room takes all of one piece: so neither side waits for the other to read.
+        let (input, output) = (PollFlags::POLLIN, PollFlags::POLLOUT);
+        let wanted = if self.unsent.is_empty() { input } else { input | output };
+        let mut polled = vec![PollFd::new(self.connection.as_fd(), wanted)];
+        let signals_at = self.signals.as_ref().map(|signals| {
+            polled.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
+            polled.len() - 1
+        });
+        let input_at = (self.input_open && self.unsent.is_empty()).then(|| {
+            polled.push(PollFd::new(stdin.as_fd(), PollFlags::POLLIN));
+            polled.len() - 1
+        });
+        match poll(&mut polled, PollTimeout::NONE) {
+            Err(Errno::EINTR) => return Ok(Ready::default()),
+            Err(error) => return Err(Failure::user("cannot wait for input").because(error)),
+            Ok(_) => {}
+        }
+        let any = |at: usize| polled[at].any().unwrap_or(true);
+        let run = polled[0].revents().unwrap_or(input);
+        Ok(Ready {
+            run: run.intersects(!output),
+            room: run.intersects(output),
+            signal: signals_at.is_some_and(any),
+            input: input_at.is_some_and(any),
+        })
+    }
+
+    fn take_signals(&mut self) -> Result<Option<Ending>, Failure> {
+        let signals = self.signals.as_ref().expect("there were some");
+        while let Ok(Some(taken)) = signals.read_signal() {
+            let signal = taken.ssi_signo as i32;
+            if signal == Signal::SIGWINCH as i32 {
+                self.connection.send(&Request::Resize(window_size()))?;
+            } else if signal != Signal::SIGTSTP as i32 {
+                return Ok(Some(Ending::Signal(signal)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read_input(&mut self) -> Result<(), Failure> {
+        let mut bytes = vec![0; PIECE_BYTES];
+        match read_input(std::io::stdin().as_fd(), &mut bytes) {
+            0 => {
+                self.input_open = false;
+                self.connection.send(&Request::EndInput)?;
+            }
+            length => {
+                bytes.truncate(length);
+                self.unsent = bytes;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What can be read; 0: it is over, as it is when it cannot be read.
+fn read_input(from: BorrowedFd<'_>, bytes: &mut [u8]) -> usize {
+    loop {
+        match nix::unistd::read(from, bytes) {
+            Err(Errno::EINTR) => {}
+            result => return result.unwrap_or(0),
+        }
+    }
+}
+
+/// Prints output; anything else is the end.
+fn pass_on(received: FromRun) -> Result<Option<Ending>, Failure> {
+    let (written, signal) = match received {
+        FromRun::Output(Stream::Output, bytes) => {
+            let mut out = std::io::stdout().lock();
+            (out.write_all(&bytes).and_then(|()| out.flush()), Signal::SIGPIPE)
+        }
+        FromRun::Output(Stream::Error, bytes) => (std::io::stderr().lock().write_all(&bytes), Signal::SIGPIPE),
+        FromRun::Reply(Reply::Ended(end)) => return Ok(Some(Ending::Program(end))),
+        FromRun::Reply(Reply::Refused(refusal)) => return Ok(Some(Ending::Refused(refusal))),
+        FromRun::Reply(Reply::RunOver) => return Ok(Some(Ending::RunOver)),
+        FromRun::Reply(_) => return Ok(None),
+    };
+    match written {
+        // Nobody reads it: hanging up tells the program.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Some(Ending::Signal(signal as i32))),
+        Err(error) => Err(Failure::user("cannot write the program's output").because(error)),
+        Ok(()) => Ok(None),
+    }
+}

@@ -1,0 +1,39 @@
+//! `windtunnel exec NODE -- CMD...`
+
+use crate::failure::Outcome;
+use crate::{attach, live};
+use clap_complete::engine::ArgValueCompleter;
+use windtunnel_control::Open;
+
+/// Run a command in a node of a live run
+///
+/// Standard input, output and error are the command's, and so is the exit code: 127 if the node does not have it, 126 if it
+/// cannot be executed, 128 and the signal's number if a signal ended it. Ctrl-C hangs up, which sends it SIGHUP.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Node
+    #[arg(add = ArgValueCompleter::new(live::complete_node))]
+    node: String,
+    /// Give it a terminal, as `shell` does
+    #[arg(short, long)]
+    tty: bool,
+    #[command(flatten)]
+    which: live::Which,
+    /// Command and its arguments; no shell is involved
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<String>,
+}
+
+/// The command's exit code.
+pub fn run(args: &Args) -> Outcome {
+    let program = if args.tty {
+        attach::on_terminal(args.command.clone())?
+    } else {
+        Open {
+            argv: args.command.clone(),
+            env: [].into(),
+            terminal: None,
+        }
+    };
+    attach::attach(args.which.connect()?, &args.node, program)
+}
