@@ -10,8 +10,8 @@
 condition may compare $node with == and != ; at every stop $node holds the name of the node that runs ("" between
 nodes). `windtunnel-images` lists what is loaded where.
 
-Programs linked to fixed addresses (python3, for one) share them: of several in a run, gdb may show the symbols of the wrong
-one.
+Programs linked to fixed addresses (python3, for one) share them: of several in a run, gdb may show the symbols of the
+wrong one.
 """
 
 import re
@@ -93,8 +93,8 @@ class ImageHook(gdb.Breakpoint):
                     gdb.execute(f"add-symbol-file {quoted(path)} -o {bias:#x}", to_string=True)
                 except gdb.error as error:
                     print(f"windtunnel: no symbols of {path} ({node}): {error}")
-        # Those of images that are gone stay: gdb 13 falls over its own feet when it has to forget probes of a C library.
-        # Under a debugger, therefore, a program does not get the addresses of one before it as long as there are others.
+        # Those of images that are gone stay: gdb 13 falls over its own feet when it has to forget a C library's probes.
+        # Under a debugger, therefore, a program does not get the addresses of an earlier one while there are others.
         return False
 
 
@@ -182,7 +182,7 @@ def install():
         "set confirm off",
         "set pagination off",
         "set breakpoint pending on",
-        # The engine uses these itself: unpatched system calls, faults of programs, traps of rdtsc and cpuid, the watchdog.
+        # The engine uses these itself: unpatched system calls, faults of programs, traps of rdtsc, the watchdog.
         "handle SIGSYS SIGSEGV SIGUSR2 nostop noprint pass",
         # The C library whose symbols come with a program is not that of this process: it says nothing of its threads.
         "set libthread-db-search-path /nonexistent",
