@@ -323,15 +323,19 @@ static void signals(void)
 {
 	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 	pthread_t thread;
+	int sent;
 
 	sigaction(SIGUSR1, &action, NULL);
 	sigaction(SIGUSR2, &action, NULL);
 	thread = start(with_signal, NULL);
 	sem_wait(&ready);
-	SHOW_ERROR(pthread_kill(thread, SIGUSR1));
+	sent = pthread_kill(thread, SIGUSR1);
 	sem_wait(&ready);
-	SHOW(kill(getpid(), SIGUSR2));
+	say("pthread_kill: %d", sent);
+	/* Said when the other thread has said its part: it may run before kill() returns. */
+	sent = kill(getpid(), SIGUSR2);
 	pthread_join(thread, NULL);
+	say("kill: %d", sent);
 }
 
 static void *detached(void *argument)

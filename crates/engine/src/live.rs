@@ -83,6 +83,8 @@ pub struct Live {
 struct Replay {
     records: Peekable<std::vec::IntoIter<InputRecord>>,
     end: Option<(u64, Ended)>,
+    /// All of it has been replayed, up to its end.
+    over: bool,
 }
 
 /// A program that a client started.
@@ -174,10 +176,13 @@ impl Live {
     /// The run would end now, for this reason. None: it goes on, without a time to stop.
     pub fn at_end(&mut self, ended: Ended) -> Option<Ended> {
         if let Some(Replay {
-            end: Some((_, ended)), ..
-        }) = self.replay
+            end: Some((_, ended)),
+            over,
+            ..
+        }) = &mut self.replay
         {
-            return Some(ended);
+            *over = true;
+            return Some(*ended);
         }
         if !self.hold {
             return Some(ended);
@@ -342,8 +347,17 @@ impl Live {
         if self.log.is_none() {
             return Ok(());
         }
+        // A recording ends between windows, too; where its replay ends is where it did.
+        let at_ns = match &self.replay {
+            Some(Replay {
+                end: Some((end_ns, _)),
+                over: true,
+                ..
+            }) => *end_ns,
+            _ => done_ns,
+        };
         self.write_down(InputRecord {
-            at_ns: done_ns,
+            at_ns,
             node: None,
             session: 0,
             input: Input::End(ended),
@@ -552,6 +566,7 @@ impl Replay {
         }
         Ok(Self {
             records: recording.records.into_iter().peekable(),
+            over: false,
             end: recording.end,
         })
     }
