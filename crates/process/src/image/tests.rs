@@ -243,6 +243,9 @@ fn a_library_mapped_as_the_dynamic_linker_does_gets_its_trampolines() {
     load_library(7, 2 << 20);
 }
 
+/// As the fifth argument of mmap: the mapping may have any protection, as the kernel says of a file opened to read and write.
+const ANY: u64 = 7;
+
 fn load_library(number: u64, align: u64) {
     let mut host = host(number, Vec::new());
     let path = libc_path();
@@ -251,7 +254,7 @@ fn load_library(number: u64, align: u64) {
     let handle = open(&mut host, &path);
     let id = host.as_create() as u64;
     let total = elf.span().end - elf.span().start;
-    let start = host.mem_call(id, 9, &[0, total + 2 * align, 1, 0x802, 3, 0], handle);
+    let start = host.mem_call(id, 9, &[0, total + 2 * align, 1, 0x802, ANY, 0], handle);
     assert!(start > 0);
     let start = start as u64;
     let base = if align == 0 {
@@ -275,7 +278,7 @@ fn load_library(number: u64, align: u64) {
             len,
             segment.prot.into(),
             0x812,
-            3,
+            ANY,
             page(segment.offset),
         ];
         assert_eq!(host.mem_call(id, 9, &args, handle), args[0] as i64);
@@ -320,7 +323,7 @@ fn text_made_executable_later_is_patched_unless_it_was_written() {
     let id = host.as_create() as u64;
     let total = elf.span().end;
     for (prot, is_patched) in [(1, true), (3, false)] {
-        let base = host.mem_call(id, 9, &[0, total, prot, 2, 3, 0], handle) as u64;
+        let base = host.mem_call(id, 9, &[0, total, prot, 2, ANY, 0], handle) as u64;
         let start = text.vaddr - text.vaddr % PAGE;
         assert_eq!(host.mem_call(id, 10, &[base + start, text.file_size, 5, 0, 0, 0], 0), 0);
         let there = bytes_at(base + text.vaddr + (offset - text.offset), new.len()).unwrap();
@@ -328,10 +331,10 @@ fn text_made_executable_later_is_patched_unless_it_was_written() {
         assert_eq!(bytes_at(base + patched.trampoline_vaddr, 1).is_some(), is_patched);
     }
     // A lower file is never written through a mapping.
-    let shared = host.mem_call(id, 9, &[0, PAGE, 1, 1, 3, 0], handle) as u64;
+    let shared = host.mem_call(id, 9, &[0, PAGE, 1, 1, ANY, 0], handle) as u64;
     let refused = -i64::from(libc::EACCES);
     assert_eq!(host.mem_call(id, 10, &[shared, PAGE, 3, 0, 0, 0], 0), refused);
-    assert_eq!(host.mem_call(id, 9, &[0, PAGE, 3, 1, 3, 0], handle), refused);
+    assert_eq!(host.mem_call(id, 9, &[0, PAGE, 3, 1, ANY, 0], handle), refused);
 }
 
 #[test]
@@ -340,7 +343,7 @@ fn written_files_are_shared_between_mappings_and_writes() {
     let id = host.as_create() as u64;
     let handle = host.fs_create(0, 0) as u64;
     assert_eq!(host.fs_truncate(handle, 8192), 0);
-    let one = host.mem_call(id, 9, &[0, 8192, 3, 1, 3, 0], handle);
+    let one = host.mem_call(id, 9, &[0, 8192, 3, 1, ANY, 0], handle);
     let two = host.mem_call(id, 9, &[0, 4096, 1, 1, 3, 4096], handle);
     assert!(one > 0 && two > 0);
     let data = *b"shared";
