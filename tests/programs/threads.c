@@ -146,6 +146,7 @@ static void mutexes(void)
 	static const int types[] = {PTHREAD_MUTEX_ERRORCHECK, PTHREAD_MUTEX_RECURSIVE};
 	pthread_mutexattr_t attr;
 	pthread_t waiter;
+	int released;
 
 	for (int i = 0; i < 2; i++) {
 		pthread_mutexattr_init(&attr);
@@ -169,8 +170,10 @@ static void mutexes(void)
 		SHOW_ERROR(pthread_mutex_consistent(&special));
 		waiter = start(lock_and_release, NULL);
 		usleep(100000);
-		SHOW_ERROR(pthread_mutex_unlock(&special));
+		/* Said after the waiter's part: it may run before this returns. */
+		released = pthread_mutex_unlock(&special);
 		pthread_join(waiter, NULL);
+		say("released: %d", released);
 		pthread_join(start(die_with_it, NULL), NULL);
 		SHOW_ERROR(pthread_mutex_lock(&special));
 		SHOW_ERROR(pthread_mutex_unlock(&special));
