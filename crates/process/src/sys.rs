@@ -232,24 +232,13 @@ impl Room {
 
     /// Writes zeros over `len` bytes from `start` on, which the caller has mapped writable from a complete file.
     pub(crate) fn zero(&self, start: u64, len: u64) {
-        let page = start - start % PAGE;
-        self.check(page, start - page + len);
         let zeros = [0_u8; PAGE as usize];
         let mut done = 0;
         while done < len {
             let step = (len - done).min(PAGE);
             // A system call rather than a store: a wrong address is an error here and not a fault in the engine.
-            let local = libc::iovec {
-                iov_base: zeros.as_ptr().cast_mut().cast(),
-                iov_len: step as usize,
-            };
-            let remote = libc::iovec {
-                iov_base: (start + done) as *mut libc::c_void,
-                iov_len: step as usize,
-            };
-            // SAFETY: reads `zeros`, writes inside a claimed room, where no Rust object lives.
-            let wrote = unsafe { libc::process_vm_writev(libc::getpid(), &local, 1, &remote, 1, 0) };
-            assert_eq!(wrote, step as isize, "zeroing {start:#x}+{len:#x}: {}", last_error());
+            let wrote = self.copy(Copy::In, start + done, zeros.as_ptr() as u64, step);
+            assert_eq!(wrote, step, "zeroing {start:#x}+{len:#x}: {}", last_error());
             done += step;
         }
     }
