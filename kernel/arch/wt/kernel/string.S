@@ -130,14 +130,15 @@ SYM_FUNC_START(do_csum)
 	movl	%esi, %ecx
 	shrl	$5, %ecx
 	jz	2f
-1:	addq	(%rdi), %rax
+	clc
+1:	adcq	(%rdi), %rax		/* the carry goes from block to block: neither lea nor dec touches it */
 	adcq	8(%rdi), %rax
 	adcq	16(%rdi), %rax
 	adcq	24(%rdi), %rax
-	adcq	$0, %rax
-	addq	$32, %rdi
+	leaq	32(%rdi), %rdi
 	decl	%ecx
 	jnz	1b
+	adcq	$0, %rax
 2:	andl	$31, %edx
 3:	cmpl	$8, %edx
 	jb	4f
