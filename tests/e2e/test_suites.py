@@ -6,6 +6,7 @@ Needs Debian's libpython3.11-testsuite (setup-system full). The tests run as an 
 
 import fnmatch
 import os
+import shutil
 import subprocess
 import tempfile
 import tomllib
@@ -23,6 +24,8 @@ PYTHON = "/usr/bin/python3.11"
 INSTALLED = Path("/usr/lib/python3.11/test/test_select.py")
 RUNNER = SUITES / "run_module.py"
 NOBODY = 65534
+# Descriptors that a process of a node may have: soft and hard limit.
+OPEN_FILES = "1024:4096"
 # Virtual time that a module may take in a node, and true time on the host.
 LIMIT_S = 1200
 
@@ -39,6 +42,11 @@ def rows(kind: str, module: str) -> list[dict[str, str]]:
     return [row for row in TABLE.get(kind, []) if row["module"] == module]
 
 
+def arguments(module: str) -> list[str]:
+    """What run_module.py is to do, but for tests that are left out."""
+    return [*(f"--use={resource}" for resource in TABLE["resources"].get(module, [])), module]
+
+
 def outcomes(text: str) -> dict[str, str]:
     """Test -> ok, failure, error or skipped; the one in which the module stopped is "stopped"."""
     found: dict[str, str] = {}
@@ -51,10 +59,12 @@ def outcomes(text: str) -> dict[str, str]:
 
 def on_host(module: str) -> dict[str, str]:
     identity: Mapping = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else {}
-    with tempfile.TemporaryFile() as stdout:
+    # In a folder where everybody may read, as the processes that multiprocessing spawns read it again.
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryDirectory(dir="/var/tmp", prefix="suites-") as folder:
+        Path(folder).chmod(0o755)
         subprocess.run(
-            [PYTHON, "-", module],
-            stdin=RUNNER.open("rb"),
+            ["prlimit", f"--nofile={OPEN_FILES}", PYTHON, shutil.copy(RUNNER, folder), *arguments(module)],
+            stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.DEVNULL,
             env={"HOME": "/", "LANG": "C.UTF-8", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -76,7 +86,7 @@ def in_node(run: Callable[..., Simulation], module: str) -> dict[str, str]:
         "files": {"/opt/run_module.py": {"source": str(RUNNER)}},
         "processes": [
             {
-                "exec": [PYTHON, "/opt/run_module.py", module, *skipped],
+                "exec": [PYTHON, "/opt/run_module.py", *arguments(module), *skipped],
                 "user": f"{user}:{os.getgid() or NOBODY}",
                 "env": {"HOME": "/"},
                 "start": "1s",

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""Runs one module of CPython's own tests: `run_module.py MODULE [TEST TO LEAVE OUT]...`
+"""Runs one module of CPython's own tests: `run_module.py [--use RESOURCE]... MODULE [TEST TO LEAVE OUT]...`
 
 Lines start with `@@`: `@@ start NAME` before a test, `@@ OUTCOME NAME` after it. Names are without the leading `test.`.
 """
 
+import argparse
 import os
+import signal
 import sys
 import tempfile
 import unittest
@@ -85,15 +87,21 @@ def without(suite: unittest.TestSuite, left_out: set[str]) -> unittest.TestSuite
 
 
 def main() -> None:
-    module, *left_out = sys.argv[1:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--use", action="append", default=[], help="a resource that the module may use (test.support)")
+    parser.add_argument("module")
+    parser.add_argument("left_out", nargs="*")
+    options = parser.parse_args()
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.set_inheritable(out.fileno(), False)
-    # No test that asks for the Internet, much time or much memory.
-    support.use_resources = []
+    # Who starts a command in the background has it ignore this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Else no test that asks for the network, much time or much memory.
+    support.use_resources = options.use
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.chdir(folder)
-        suite = without(unittest.defaultTestLoader.loadTestsFromName(f"test.{module}"), set(left_out))
-        suite.run(Report(out))
+        suite = unittest.defaultTestLoader.loadTestsFromName(f"test.{options.module}")
+        without(suite, set(options.left_out)).run(Report(out))
         os.chdir("/")
     print("\n@@ end", file=out, flush=True)
     out.close()
@@ -103,4 +111,6 @@ def main() -> None:
     os._exit(0)
 
 
-main()
+# Processes that multiprocessing spawns import this file, too.
+if __name__ == "__main__":
+    main()
