@@ -6,6 +6,7 @@
  * are saved when the host or another program needs the registers, and loaded on the way back to a program.
  */
 #include <linux/elf.h>
+#include <linux/hash.h>
 #include <linux/mm.h>
 #include <linux/ptrace.h>
 #include <linux/regset.h>
@@ -287,16 +288,24 @@ void show_regs(struct pt_regs *regs)
 	pr_info("pid %d comm %s ip %lx sp %lx\n", current->pid, current->comm, regs->ip, regs->sp);
 }
 
+/* One quantum in eight is up to 15 calls shorter than wt_boot says. */
+#define QUANTUM_SPREAD	    16
+#define QUANTUM_SPREAD_BITS 7
+
 /**
  * wt_quantum - let time pass for a program that calls and calls at one instant
  *
  * Programs compute in no time, so one that polls without blocking would never let the clock move. After
  * wt_boot.quantum_calls system calls at the same virtual instant it sleeps wt_boot.quantum_ns.
+ *
+ * Others run only while it sleeps. So that it does not always do so at the same call of a loop, such as one where it holds
+ * the lock that they wait for, a quantum now and then is some calls shorter, irregularly.
  */
 void wt_quantum(void);
 void wt_quantum(void)
 {
 	struct thread_struct *t = &current->thread;
+	unsigned int spread;
 	ktime_t until;
 
 	t->calls = 0;
@@ -308,6 +317,9 @@ void wt_quantum(void)
 	set_current_state(TASK_KILLABLE);
 	schedule_hrtimeout_range(&until, 0, HRTIMER_MODE_REL);
 	t->calls_now = wt_now();
+	spread = hash_64(t->calls_now, QUANTUM_SPREAD_BITS);
+	if (spread < QUANTUM_SPREAD)
+		t->calls = spread % wt_boot.quantum_calls;
 }
 
 /* ptrace(2) is refused (see syscall.c), but generic code links against these. */
