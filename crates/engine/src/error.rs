@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use windtunnel_base::SimTime;
 use windtunnel_kernel::{Crash, ImageError, KernelError, ThreadError};
-use windtunnel_process::ProcessError;
 use windtunnel_process::trap::TrapError;
+use windtunnel_process::{MapLimit, ProcessError};
 use windtunnel_results::ResultsError;
 
 /// Exit code of the program when a run could not start, or not go on, because of its input or the host.
@@ -161,6 +161,9 @@ pub enum EngineError {
         /// Which file, and why.
         problem: String,
     },
+    /// More programs, or larger ones, than the host lets one process have.
+    #[error(transparent)]
+    Maps(#[from] MapLimit),
     /// A bug of the engine.
     #[error("internal error: {0}")]
     Internal(String),
@@ -201,6 +204,10 @@ impl EngineError {
             Self::Livelock { .. } => {
                 Some("look for a link without rate and delay, or a program that works without ever waiting".into())
             }
+            Self::Maps(MapLimit { limit }) => Some(format!(
+                "raise it, `sudo sysctl -w vm.max_map_count={}`, or run fewer programs at a time: each takes some 20 to 60",
+                limit.saturating_mul(8)
+            )),
             Self::Results(error) => error.hint(),
             Self::Recording(_) => Some("give the scenario, seed and options of the run it was made in".into()),
             Self::Output { .. } | Self::InputLog(_) => Some("what was written so far is kept; free some space".into()),

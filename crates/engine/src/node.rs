@@ -320,6 +320,9 @@ impl Node {
                 problem: error.to_string(),
             });
         }
+        if let Some(limit) = windtunnel_process::take_map_limit() {
+            return Err(limit.into());
+        }
         host.take_news(&mut self.news);
         while let Some(done) = self.instance.pop_completed() {
             self.request_done(done)?;

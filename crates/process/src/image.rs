@@ -85,12 +85,12 @@ pub(crate) fn exec_map(
         .work(id)
         .ok_or_else(|| program.error("has no address space", Errno::NOMEM))?;
     let no_room = |errno| program.error("does not fit the address space of its node", errno);
-    let low_end = if program.image.elf.fixed {
-        span.end + program.image.trampolines_len
+    let low = if program.image.elf.fixed {
+        span.start..span.end + past_image(&program.image)
     } else {
-        0
+        0..0
     };
-    let stack = work.begin(exec.stack_size, low_end).map_err(no_room)?;
+    let stack = work.begin(exec.stack_size, low).map_err(no_room)?;
     let prot = READ | WRITE | if program.image.elf.executable_stack { EXEC } else { 0 };
     work.map_anonymous(stack.clone(), prot, Role::Stack).map_err(no_room)?;
 
@@ -119,8 +119,7 @@ pub(crate) fn exec_map(
         exec.at_base = base;
         exec.entry = base + elf.entry;
     }
-    work.finish();
-    Ok(())
+    work.finish().map_err(no_room)
 }
 
 /// Bytes from the end of the image to the end of its trampolines.

@@ -34,6 +34,7 @@ pub use files::{NodeFile, NodeFileError, WriteError};
 pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
 pub use patched::ImageRecord;
+pub use sys::{MapLimit, take_map_limit};
 
 use files::{FdBudget, FileService, HostTree, Shown};
 use image_watch::ImageWatch;
@@ -105,6 +106,7 @@ impl Shared {
             path: root.display().to_string(),
             errno,
         })?;
+        sys::make_reserve();
         let memory = |errno| ProcessError::MemoryFile { errno };
         let ones = memfd_create("windtunnel-ones", MemfdFlags::CLOEXEC).map_err(memory)?;
         rustix::io::pwrite(&ones, &vec![1; ONES], 0).map_err(memory)?;
@@ -145,7 +147,7 @@ impl Shared {
 pub struct NodeConfig {
     /// Number of the node, unlike any other's.
     pub node: u32,
-    /// Addresses for programs: whole slots of 4 GiB.
+    /// Addresses for programs: whole slots of 1 GiB.
     pub programs: Range<u64>,
     /// Files over the host's, among them `/etc/hostname` and the like.
     pub files: Vec<NodeFile>,
@@ -228,7 +230,13 @@ impl ProcessHost {
 
     /// See [`windtunnel_kernel::host::Host::as_create`].
     pub fn as_create(&mut self) -> i64 {
-        answer(self.spaces.create())
+        let created = self.spaces.create();
+        if let Err(errno) = created {
+            let file = "a further program".to_owned();
+            let what = "does not fit the address range of its node, which its other programs use up".to_owned();
+            self.exec_errors.push(ExecError { file, what, errno });
+        }
+        answer(created)
     }
 
     /// See [`windtunnel_kernel::host::Host::as_fork`].

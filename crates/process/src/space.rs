@@ -1,13 +1,13 @@
 //! Address spaces of a node's programs, all within the engine's one: which addresses each may have, and what is there.
 //!
 //! ```text
-//! slot of 4 GiB:   +16 MiB  program image (PIE), program break after it
-//!                  +1 GiB   mappings, lowest free address first; the interpreter is the first of them
+//! slot of 1 GiB:   +16 MiB  program image (PIE), program break after it
+//!                  +256 MiB mappings, lowest free address first; the interpreter is the first of them
 //!                  top      stack, 1 MiB below the end of the slot
 //! ```
 //! Programs linked to fixed addresses live in the low range, which all nodes share: the one that runs has its image
-//! there, the others keep theirs parked in slots of their own ([`Low`]). A program and those it forked share their
-//! addresses in the same way ([`family`]). All addresses depend on the order of a node's own requests only. A mapping
+//! there, the others keep theirs parked elsewhere ([`Low`]). A program and those it forked share their addresses in the
+//! same way ([`family`]). All addresses depend on the order of a node's own requests only. A mapping
 //! too large for the slot gets further slots.
 //!
 //! The [`Tree`] is the truth about what is mapped; the host is never asked. Each of its mappings lies within one
@@ -19,6 +19,7 @@ mod family;
 mod keys;
 mod low;
 mod remap;
+mod slots;
 mod tree;
 mod turns;
 mod view;
@@ -34,17 +35,18 @@ use crate::Shared;
 use crate::files::Content;
 use crate::sys::{Backing, EXEC, PAGE, Room};
 
-use family::{Family, Home, take_slots};
+use family::Family;
 pub(crate) use low::{LOW_END, Low};
+use slots::{Places, Slots, take_from};
 pub(crate) use tree::{FileMap, Kind, Role, Tree, Vma};
 use turns::Store;
 
 /// Bytes of a program slot, and its alignment.
-pub(crate) const SLOT: u64 = 1 << 32;
+pub(crate) const SLOT: u64 = 1 << 30;
 /// Offset of a position-independent program in its slot, before the stagger.
 const IMAGE_OFFSET: u64 = 16 << 20;
 /// Offset of the first mapping in a slot; the program break ends here.
-const MAPPINGS_OFFSET: u64 = 1 << 30;
+const MAPPINGS_OFFSET: u64 = 256 << 20;
 /// Never mapped at the ends of areas and below the stack, bytes.
 const GUARD: u64 = 1 << 20;
 /// How far after an image its trampolines are looked for, bytes: its greatest usual alignment and their room.
@@ -74,11 +76,13 @@ pub(crate) struct Space {
     areas: Vec<Range<u64>>,
     tree: Tree,
     heap: Heap,
-    /// Where the low range is kept while another program has it; only of programs that use it.
-    parking: Option<Range<u64>>,
-    /// Where its slots are kept while a relative has them; of those it has, or had, in common with one.
-    homes: Vec<Home>,
-    /// Copies in its homes, by where they belong.
+    /// The low addresses it may have; none for programs that can be anywhere.
+    low: Option<Range<u64>>,
+    /// The slots that it has, or had, in common with a relative.
+    common: Vec<Range<u64>>,
+    /// Where its mappings in these, and in the low range, are kept while another has their addresses.
+    places: Places,
+    /// Copies at its places, by where they belong.
     stores: BTreeMap<u64, Store>,
     /// The key of its family, if it forked or was forked.
     family: Option<u64>,
@@ -126,7 +130,8 @@ impl Spaces {
 
     /// A new, empty space.
     pub(crate) fn create(&mut self) -> Result<u64, Errno> {
-        let range = take_slots(&mut self.slots, &mut self.families, &self.room, 1).ok_or(Errno::NOMEM)?;
+        let take = |slots: &mut Slots| slots.take(1);
+        let range = take_from(&mut self.slots, &mut self.families, &self.room, take)?;
         let id = self.new_id();
         let mappings = range.start + MAPPINGS_OFFSET..range.end - GUARD;
         let space = Space {
@@ -136,8 +141,9 @@ impl Spaces {
             slots: vec![range],
             tree: Tree::default(),
             heap: Heap::default(),
-            parking: None,
-            homes: Vec::new(),
+            low: None,
+            common: Vec::new(),
+            places: Places::default(),
             stores: BTreeMap::new(),
             family: None,
         };
@@ -188,11 +194,11 @@ impl Spaces {
         self.before_change(id, nr, args)?;
         let mut work = self.work(id).ok_or(Errno::NOMEM)?;
         let result = work.call(nr, args, content);
-        work.sync_low();
+        let synced = work.sync_low();
         if matches!(i64::from(nr), libc::SYS_mmap | libc::SYS_mprotect) && args[2] & u64::from(EXEC) != 0 {
             self.tell_images(id);
         }
-        result
+        synced.and(result)
     }
 
     /// The first mapping of a space that ends above `address`: 1 found, 0 none.
@@ -223,68 +229,6 @@ impl Drop for Spaces {
     fn drop(&mut self) {
         let ids: Vec<u64> = self.spaces.keys().copied().collect();
         ids.into_iter().for_each(|id| self.destroy(id));
-    }
-}
-
-/// The slots of a node's region.
-#[derive(Debug)]
-struct Slots {
-    start: u64,
-    /// How many use each.
-    users: Vec<u32>,
-    /// Where to look first; only under a debugger, which takes a program for the one that was there before.
-    next: Option<usize>,
-}
-
-impl Slots {
-    fn new(programs: Range<u64>, rotate: bool) -> Self {
-        let count = (programs.end - programs.start) / SLOT;
-        Self {
-            start: programs.start,
-            users: vec![0; count as usize],
-            next: rotate.then_some(0),
-        }
-    }
-
-    /// The lowest `count` free slots in a row.
-    fn take(&mut self, count: u64) -> Option<Range<u64>> {
-        let count = usize::try_from(count).ok()?;
-        let end = self.users.len().checked_sub(count)? + 1;
-        let from = self.next.unwrap_or(0).min(end);
-        let first = (from..end)
-            .chain(0..from)
-            .find(|&first| self.users[first..first + count].iter().all(|&users| users == 0))?;
-        self.users[first..first + count].fill(1);
-        self.next = self.next.map(|_| first + count);
-        let start = self.start + first as u64 * SLOT;
-        Some(start..start + count as u64 * SLOT)
-    }
-
-    /// One more uses what was taken as `range`.
-    fn share(&mut self, range: &Range<u64>) {
-        self.of(range).iter_mut().for_each(|users| *users += 1);
-    }
-
-    /// One less uses what was taken as `range`.
-    fn give(&mut self, range: Range<u64>) {
-        for users in self.of(&range) {
-            *users = users.checked_sub(1).expect("slots given back too often");
-        }
-    }
-
-    /// Whether more than one use what was taken as `range`.
-    fn is_shared(&mut self, range: &Range<u64>) -> bool {
-        self.of(range).iter().any(|&users| users > 1)
-    }
-
-    fn of(&mut self, range: &Range<u64>) -> &mut [u32] {
-        let first = ((range.start - self.start) / SLOT) as usize;
-        let count = ((range.end - range.start) / SLOT) as usize;
-        &mut self.users[first..first + count]
-    }
-
-    fn number(&self, address: u64) -> u64 {
-        (address - self.start) / SLOT
     }
 }
 
@@ -333,8 +277,8 @@ impl Work<'_> {
     /// Whether all of `range` is this space's own to map.
     fn owns(&self, range: &Range<u64>) -> bool {
         let inside = |outer: &Range<u64>| outer.start <= range.start && range.end <= outer.end;
-        match &self.space.parking {
-            Some(parking) if range.start < LOW_END => inside(&low::window(parking)),
+        match &self.space.low {
+            Some(low) if range.start < LOW_END => inside(low) && self.has_low(range),
             _ => self.space.slots.iter().any(inside),
         }
     }
@@ -347,19 +291,13 @@ impl Work<'_> {
         let low = self.shared.low.lock().expect("no panic while moving the low range");
         match low.room_of(self.space.id) {
             Some(room) => act(room, address),
-            None => {
-                let parking = self
-                    .space
-                    .parking
-                    .as_ref()
-                    .expect("only spaces with parking own low addresses");
-                act(self.room, parking.start + address)
-            }
+            None => act(self.room, self.space.places.find(address).expect("checked by `owns`")),
         }
     }
 
-    fn take_slots(&mut self, count: u64) -> Option<Range<u64>> {
-        take_slots(self.slots, self.families, self.room, count)
+    /// Free slots in a row.
+    fn take_slots(&mut self, count: u64) -> Result<Range<u64>, Errno> {
+        take_from(self.slots, self.families, self.room, |slots| slots.take(count))
     }
 
     /// A free place for `len` bytes, from further slots if need be.
@@ -373,7 +311,7 @@ impl Work<'_> {
             return Ok(start);
         }
         let bytes = len.checked_add(2 * GUARD + align).ok_or(Errno::NOMEM)?;
-        let range = self.take_slots(bytes.div_ceil(SLOT)).ok_or(Errno::NOMEM)?;
+        let range = self.take_slots(bytes.div_ceil(SLOT))?;
         let area = range.start + GUARD..range.end - GUARD;
         self.space.slots.push(range);
         self.space.areas.push(area.clone());
@@ -436,11 +374,13 @@ impl Work<'_> {
                 self.room.unmap(range.start, range.end - range.start);
             }
         }
-        self.space.free_parkings(self.room, self.slots);
+        self.space.stores.clear();
+        self.space.places.clear(self.room, self.slots);
         for range in self.space.slots.split_off(1) {
             self.slots.give(range);
         }
         self.space.areas.truncate(1);
+        self.space.low = None;
         self.space.heap = Heap::default();
     }
 
@@ -452,21 +392,15 @@ impl Work<'_> {
 /// What exec needs of a space; see `image.rs`.
 impl Work<'_> {
     /// Drops all there is and lays the space out anew: a stack of about `stack_size` bytes, whose place is the result,
-    /// and room in the low range up to `low_end` if not 0.
-    pub(crate) fn begin(&mut self, stack_size: u64, low_end: u64) -> Result<Range<u64>, Errno> {
+    /// and room for an image in `low`, the part of the low range it is linked to, if that is not empty.
+    pub(crate) fn begin(&mut self, stack_size: u64, low: Range<u64>) -> Result<Range<u64>, Errno> {
         if self.space.family.is_some() {
             // Exec makes a space of its own for the new program.
             return Err(Errno::BUSY);
         }
         self.clear();
-        if low_end > 0 {
-            let parking = self.take_slots(low_end.div_ceil(SLOT)).ok_or(Errno::NOMEM)?;
-            self.space.parking = Some(parking);
-            self.shared
-                .low
-                .lock()
-                .expect("no panic while moving the low range")
-                .prepare()?;
+        if !low.is_empty() {
+            self.begin_low(low)?;
         }
         let size = stack_size
             .clamp(STACK_RANGE.start, STACK_RANGE.end)
@@ -534,11 +468,12 @@ impl Work<'_> {
     }
 
     /// Tells the low range, if the space holds it, what to move, and a debugger what is there.
-    pub(crate) fn finish(&mut self) {
-        self.sync_low();
+    pub(crate) fn finish(&mut self) -> Result<(), Errno> {
+        self.sync_low()?;
         if let Some(watch) = &self.shared.image_watch {
             watch.mapped(self.space.id, &self.space.tree);
         }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@
 //! every operation is checked to stay inside it. That is why the functions here are safe to call: whatever a program
 //! asks for, no memory of the engine, of a kernel or of another node can be touched.
 
+mod map_limit;
 mod pages;
 
 use std::ops::Range;
@@ -12,6 +13,8 @@ use std::sync::Mutex;
 
 use rustix::io::Errno;
 
+pub(crate) use map_limit::make_reserve;
+pub use map_limit::{MapLimit, take_map_limit};
 pub(crate) use pages::{PageScan, count};
 
 /// Size of a page, bytes.
@@ -115,7 +118,7 @@ impl Room {
         let offset = libc::off_t::try_from(offset).map_err(|_| Errno::OVERFLOW)?;
         let flags = flags | place | libc::MAP_NORESERVE;
         // SAFETY: the range is inside a claimed room, where no Rust object lives.
-        let at = unsafe {
+        let map = || unsafe {
             libc::mmap(
                 start as *mut libc::c_void,
                 len as usize,
@@ -125,9 +128,7 @@ impl Room {
                 offset,
             )
         };
-        if at == libc::MAP_FAILED {
-            return Err(last_error());
-        }
+        let at = retried(|| Some(map()).filter(|&at| at != libc::MAP_FAILED))?;
         assert_eq!(at as u64, start, "the host does not know MAP_FIXED_NOREPLACE");
         Ok(())
     }
@@ -136,16 +137,17 @@ impl Room {
     pub(crate) fn unmap(&self, start: u64, len: u64) {
         self.check(start, len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives.
-        let result = unsafe { libc::munmap(start as *mut libc::c_void, len as usize) };
+        let unmap = || unsafe { libc::munmap(start as *mut libc::c_void, len as usize) };
         // Splitting a mapping can meet the host's limit on their number.
-        assert_eq!(result, 0, "munmap {start:#x}+{len:#x}: {}", last_error());
+        retried(|| (unmap() == 0).then_some(())).unwrap_or_else(|errno| panic!("munmap {start:#x}+{len:#x}: {errno}"));
     }
 
     /// Changes the protection of a mapped range.
     pub(crate) fn protect(&self, start: u64, len: u64, prot: u8) -> Result<(), Errno> {
         self.check(start, len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives.
-        check(unsafe { libc::mprotect(start as *mut libc::c_void, len as usize, i32::from(prot)) })
+        let protect = || unsafe { libc::mprotect(start as *mut libc::c_void, len as usize, i32::from(prot)) };
+        retried(|| (protect() == 0).then_some(()))
     }
 
     /// Passes advice that has an effect on contents.
@@ -161,7 +163,7 @@ impl Room {
         target.check(to, len);
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: both ranges are inside claimed rooms, where no Rust object lives.
-        let at = unsafe {
+        let remap = || unsafe {
             libc::mremap(
                 start as *mut libc::c_void,
                 len as usize,
@@ -170,11 +172,7 @@ impl Room {
                 to as *mut libc::c_void,
             )
         };
-        if at == libc::MAP_FAILED {
-            Err(last_error())
-        } else {
-            Ok(())
-        }
+        retried(|| (remap() != libc::MAP_FAILED).then_some(()))
     }
 
     /// Lengthens the mapping that ends `len` bytes after `start`, where nothing may be mapped after it.
@@ -298,6 +296,17 @@ pub(crate) fn peek(address: u64) -> Option<u64> {
     // SAFETY: the host checks the address, and writes to the word only.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     (read == word.len() as isize).then(|| u64::from_le_bytes(word))
+}
+
+/// What `act` gives; once more if it met the host's limit on mappings.
+fn retried<T>(act: impl Fn() -> Option<T>) -> Result<T, Errno> {
+    act()
+        .or_else(|| {
+            (last_error() == Errno::NOMEM && map_limit::use_reserve())
+                .then(&act)
+                .flatten()
+        })
+        .ok_or_else(last_error)
 }
 
 fn check(result: i32) -> Result<(), Errno> {

@@ -43,7 +43,7 @@ pub const HOST_CALLS: &[HostCall] = &[
     ),
     row(10, "mprotect", Full, ""),
     row(11, "munmap", Full, ""),
-    row(12, "brk", Partial, "at most 1 GiB, whatever RLIMIT_DATA says"),
+    row(12, "brk", Partial, "at most 240 MiB, whatever RLIMIT_DATA says"),
     row(
         25,
         "mremap",
@@ -85,8 +85,7 @@ pub const HOST_CALLS: &[HostCall] = &[
         57,
         "fork",
         Partial,
-        "ENOMEM when the node's addresses are used up: every forked process takes a slot of 4 GiB, or as many as its \
-         memory spans",
+        "ENOMEM when the node's addresses are used up: every forked process takes as many as it has private memory",
     ),
     row(
         59,

@@ -153,7 +153,7 @@ impl Work<'_> {
         let window = 0x4000_0000..0x8000_0000;
         let found = self
             .space
-            .parking
+            .low
             .as_ref()
             .and_then(|_| self.space.tree.first_hole(window, len + room, PAGE));
         if found.is_none() {

@@ -3,7 +3,7 @@
 //! A program keeps pointers anywhere, so its copy must find everything at the addresses of the original. A space, those
 //! forked from it, and those forked from these are a family: they share their slots and take turns there. One member is
 //! in place. Of the others
-//! * private memory is *parked*: in slots of their own, at the same offset as in the slot where it belongs;
+//! * private memory is *parked*: each mapping at a place of its own ([`super::slots`]);
 //! * what comes from a file unchanged, or is shared, is nowhere: it can be mapped anew, and mostly needs not be,
 //!   because the member in place has the same;
 //! * what was written before the first fork and is read-only since (relocated pointers) is *frozen*: in place for all
@@ -19,8 +19,9 @@ use std::ops::Range;
 use rustix::io::Errno;
 
 use super::calls::page_align;
-use super::turns::{Plan, Store, Turn, forget_stores};
-use super::{LOW_END, SLOT, Slots, Space, Spaces, Tree, Vma, map_backing};
+use super::slots::{Places, Slots, take_from};
+use super::turns::{Plan, Store, Turn};
+use super::{LOW_END, Space, Spaces, Tree, Vma, map_backing};
 use crate::Shared;
 use crate::sys::{READ, Room, WRITE};
 
@@ -33,35 +34,32 @@ pub(super) struct Family {
     pub(super) frozen: BTreeMap<u64, u64>,
     /// How members change places, until anything of what they have mapped changes.
     plans: Vec<Plan>,
-    /// What is left of a member that is gone, its parkings with the stores in them: the next child gets them, since
-    /// fresh memory costs several times what copying into it does.
-    spare: Option<Space>,
+    /// What is left of a member that is gone: the next child gets it, since fresh memory costs several times what
+    /// copying into it does.
+    spare: Option<Remains>,
+}
+
+/// The copies of a member that is gone, their places, and the mappings they are of.
+#[derive(Debug)]
+pub(super) struct Remains {
+    tree: Tree,
+    stores: BTreeMap<u64, Store>,
+    pub(super) places: Places,
 }
 
 /// Most plans of a family that are kept.
 const PLANS: usize = 64;
 
-/// Where the mappings of a slot are while another space has its addresses.
-#[derive(Debug)]
-pub(super) struct Home {
-    slot: Range<u64>,
-    pub(super) parking: Range<u64>,
-}
-
 impl Space {
-    /// Where `address` is kept while a relative is in place; none for what no relative ever shared.
-    pub(super) fn parked(&self, address: u64) -> Option<u64> {
-        if address < LOW_END {
-            return self.parking.as_ref().map(|parking| parking.start + address);
-        }
-        let home = self.homes.iter().find(|home| home.slot.contains(&address))?;
-        Some(home.parking.start + (address - home.slot.start))
+    /// Whether what it has at `address` gives way to a relative.
+    pub(super) fn takes_turns(&self, address: u64) -> bool {
+        address < LOW_END || self.common.iter().any(|slot| slot.contains(&address))
     }
 
-    /// The mappings that take turns, with the places where they are parked.
-    pub(super) fn turning(&self) -> impl Iterator<Item = (u64, &Vma, u64)> {
+    /// The mappings that take turns.
+    pub(super) fn turning(&self) -> impl Iterator<Item = (u64, &Vma)> {
         let backed = self.tree.iter().filter(|(_, vma)| vma.backed());
-        backed.filter_map(|(start, vma)| Some((start, vma, self.parked(start)?)))
+        backed.filter(|(start, _)| self.takes_turns(*start))
     }
 }
 
@@ -69,11 +67,12 @@ impl Spaces {
     /// A private copy of a space. The copy is parked, the original in place.
     pub(crate) fn fork(&mut self, id: u64) -> Result<u64, Errno> {
         self.activate(id);
-        let spare = self.take_spare(id);
-        let (mut child, old_tree) = self.child_of(id, spare)?;
         let key = self.join_family(id);
-        if let Err(errno) = self.copy_private(id, &mut child, &old_tree) {
-            child.free_parkings(&self.room, &mut self.slots);
+        self.find_places(id)?;
+        let mut child = self.child_of(id);
+        let spare = self.families.get_mut(&key).expect("joined above").take_spare();
+        if let Err(errno) = self.copy_private(id, &mut child, spare) {
+            child.places.clear(&self.room, &mut self.slots);
             return Err(errno);
         }
         let id = child.id;
@@ -84,80 +83,53 @@ impl Spaces {
         Ok(id)
     }
 
-    /// What a relative of `id` left, if a child of `id` can use it.
-    fn take_spare(&mut self, id: u64) -> Option<Space> {
-        let space = self.spaces.get(&id)?;
-        let mut spare = self.families.get_mut(&space.family?)?.spare.take()?;
-        if spare.slots == space.slots && space.slots.iter().all(|slot| space.has_home(slot)) {
-            return Some(spare);
-        }
-        spare.free_parkings(&self.room, &mut self.slots);
-        None
-    }
-
-    /// A space like `id` with parkings of its own: those of `spare`, whose mappings are the second result, or new ones
-    /// that hold nothing yet. `id` has parkings for all its slots then, too.
-    fn child_of(&mut self, id: u64, spare: Option<Space>) -> Result<(Space, Tree), Errno> {
-        let (old_tree, stores, homes, parking) = match spare {
-            Some(spare) => (spare.tree, spare.stores, spare.homes, spare.parking),
-            None => {
-                let (homes, parking) = self.new_homes(id)?;
-                (Tree::default(), BTreeMap::new(), homes, parking)
-            }
-        };
+    /// A space like `id`, without contents so far.
+    fn child_of(&mut self, id: u64) -> Space {
         let child_id = self.new_id();
         let parent = &self.spaces[&id];
-        let child = Space {
+        Space {
             id: child_id,
             slot: parent.slot,
             slots: parent.slots.clone(),
             areas: parent.areas.clone(),
             tree: parent.tree.clone(),
             heap: parent.heap,
-            parking,
-            homes,
-            stores,
-            family: parent.family.or(Some(id)),
-        };
-        Ok((child, old_tree))
-    }
-
-    /// Homes and a parking of the low range for a child of `id`, which gets the homes it has not yet.
-    fn new_homes(&mut self, id: u64) -> Result<(Vec<Home>, Option<Range<u64>>), Errno> {
-        let parent = self.spaces.get(&id).ok_or(Errno::NOMEM)?;
-        let (slots, low) = (parent.slots.clone(), parent.parking.clone());
-        let homeless: Vec<Range<u64>> = slots.iter().filter(|slot| !parent.has_home(slot)).cloned().collect();
-        let mut taken = self
-            .take_parkings(homeless.iter().chain(&slots).chain(&low))?
-            .into_iter();
-        let mut homes_for = |slots: Vec<Range<u64>>| -> Vec<Home> {
-            let pairs = slots.into_iter().zip(taken.by_ref());
-            pairs.map(|(slot, parking)| Home { slot, parking }).collect()
-        };
-        let (parents, childs) = (homes_for(homeless), homes_for(slots));
-        self.spaces.get_mut(&id).expect("seen above").homes.extend(parents);
-        Ok((childs, taken.next()))
-    }
-
-    /// As many slots as each range has, or none.
-    fn take_parkings<'a>(&mut self, ranges: impl Iterator<Item = &'a Range<u64>>) -> Result<Vec<Range<u64>>, Errno> {
-        let mut taken = Vec::new();
-        for range in ranges {
-            let count = (range.end - range.start) / SLOT;
-            match take_slots(&mut self.slots, &mut self.families, &self.room, count) {
-                Some(parking) => taken.push(parking),
-                None => {
-                    taken.into_iter().for_each(|range| self.slots.give(range));
-                    return Err(Errno::NOMEM);
-                }
-            }
+            low: parent.low.clone(),
+            common: parent.slots.clone(),
+            places: Places::default(),
+            stores: BTreeMap::new(),
+            family: parent.family,
         }
-        Ok(taken)
+    }
+
+    /// Sees to it that all private mappings of a member in place that take turns have places.
+    fn find_places(&mut self, id: u64) -> Result<(), Errno> {
+        let space = &self.spaces[&id];
+        let frozen = &self.families[&space.family.expect("a member has a family")].frozen;
+        let private = space.turning().filter(|(_, vma)| vma.is_private());
+        let without =
+            private.filter(|(start, vma)| !frozen.contains_key(start) && !space.places.fits(*start, vma.end - start));
+        let without: Vec<(u64, u64)> = without.map(|(start, vma)| (start, vma.end)).collect();
+        for (start, end) in without {
+            let place = self.take_piece(end - start)?;
+            let space = self.spaces.get_mut(&id).expect("seen above");
+            // Old ones of mappings that are no more, or longer by now.
+            space.drop_places(&(start..end), &self.room, &mut self.slots);
+            space.places.set(start, place);
+        }
+        Ok(())
+    }
+
+    /// Addresses for `len` bytes of parked memory.
+    fn take_piece(&mut self, len: u64) -> Result<Range<u64>, Errno> {
+        let take = |slots: &mut Slots| slots.take_piece(len);
+        take_from(&mut self.slots, &mut self.families, &self.room, take)
     }
 
     /// The key of a space's family, of which it is the only member if it had none.
     fn join_family(&mut self, id: u64) -> u64 {
         let space = self.spaces.get_mut(&id).expect("the caller has seen it");
+        space.common = space.slots.clone();
         let key = *space.family.get_or_insert(id);
         let family = self.families.entry(key).or_insert_with(|| Family {
             members: vec![id],
@@ -167,58 +139,74 @@ impl Spaces {
         });
         family.plans.clear();
         if family.members.len() == 1 {
-            let written_once = |(_, vma, _): &(u64, &Vma, u64)| vma.is_private() && vma.prot & WRITE == 0;
+            let written_once = |(_, vma): &(u64, &Vma)| vma.is_private() && vma.prot & WRITE == 0;
             family.frozen = space
                 .turning()
                 .filter(written_once)
-                .map(|(start, vma, _)| (start, vma.end))
+                .map(|(start, vma)| (start, vma.end))
                 .collect();
         }
         key
     }
 
-    /// Copies the private memory of `parent`, which is in place, to where that of `child` is parked. Stores that are
-    /// there already, of mappings as in `old_tree`, are used again.
-    fn copy_private(&self, parent: u64, child: &mut Space, old_tree: &Tree) -> Result<(), Errno> {
-        let family = &self.families[&child.family.expect("a child has its parent's")];
-        let frozen = |start| family.frozen.contains_key(&start);
-        let fits = |start: u64, store: &Store| {
-            let old = old_tree.get(start);
-            child.tree.get(start).is_some_and(|vma| {
-                let alike = vma.is_private() && !frozen(start) && old.is_some_and(|old| old.is_backed_as(vma));
-                alike && store.end == vma.end && store.prot == vma.prot && vma.prot & (READ | WRITE) == READ | WRITE
-            })
+    /// Copies the private memory of `parent`, which is in place, to places of `child`. Copies that are at `spare`'s are
+    /// used again.
+    fn copy_private(&mut self, parent: u64, child: &mut Space, spare: Option<Remains>) -> Result<(), Errno> {
+        let mut old_stores = match spare {
+            Some(spare) => self.inherit(child, spare),
+            None => BTreeMap::new(),
         };
-        let (mut old_stores, useless): (BTreeMap<_, _>, BTreeMap<_, _>) = std::mem::take(&mut child.stores)
-            .into_iter()
-            .partition(|(start, store)| fits(*start, store));
-        for (start, store) in useless {
-            let parked = child.parked(start).expect("a store has a place");
-            self.room.unmap(parked, store.end - start);
-        }
-        let mut stores = BTreeMap::new();
-        for (start, vma, parked) in child.turning() {
-            if !vma.is_private() || frozen(start) {
-                continue;
-            }
-            let store = match old_stores.remove(&start) {
-                Some(mut store) => {
+        let frozen = &self.families[&child.family.expect("a child has its parent's")].frozen;
+        let copied = child.turning().filter(|(_, vma)| vma.is_private());
+        let copied: Vec<(u64, Vma)> = copied
+            .filter(|(start, _)| !frozen.contains_key(start))
+            .map(|(start, vma)| (start, vma.clone()))
+            .collect();
+        for (start, vma) in copied {
+            let store = match (old_stores.remove(&start), child.places.of(start)) {
+                (Some(mut store), Some(parked)) => {
                     let written = self.shared.pages.written(start..vma.end)?;
                     with_place(&self.shared, &self.room, start, parent, |place| {
                         store.fill(place, &self.room, start, parked, written)
                     })?;
                     store
                 }
-                None => Store {
-                    end: vma.end,
-                    prot: vma.prot,
-                    pages: copy_mapping(&self.shared, &self.room, (start, vma), parked, parent)?,
-                },
+                _ => {
+                    let place = self.take_piece(vma.end - start)?;
+                    let parked = place.start;
+                    child.places.set(start, place);
+                    Store {
+                        end: vma.end,
+                        prot: vma.prot,
+                        pages: copy_mapping(&self.shared, &self.room, (start, &vma), parked, parent)?,
+                    }
+                }
             };
-            stores.insert(start, store);
+            child.stores.insert(start, store);
         }
-        child.stores = stores;
         Ok(())
+    }
+
+    /// Gives `child`, which has none, the places of `spare` with the copies there, which are the result; but only of
+    /// mappings like its own.
+    fn inherit(&mut self, child: &mut Space, spare: Remains) -> BTreeMap<u64, Store> {
+        let Remains {
+            tree,
+            mut stores,
+            places,
+        } = spare;
+        let frozen = &self.families[&child.family.expect("a child has its parent's")].frozen;
+        stores.retain(|start, store| {
+            let turns = child.takes_turns(*start) && !frozen.contains_key(start);
+            child.tree.get(*start).is_some_and(|vma| {
+                let alike = turns && vma.is_private() && tree.get(*start).is_some_and(|old| old.is_backed_as(vma));
+                alike && store.end == vma.end && store.prot == vma.prot && vma.prot & (READ | WRITE) == READ | WRITE
+            })
+        });
+        child.places = places;
+        let keep = |start: u64, _| stores.contains_key(&start);
+        child.places.retain(&self.room, &mut self.slots, keep);
+        stores
     }
 
     /// Puts `id` in the place of the relative that is there.
@@ -255,7 +243,7 @@ impl Spaces {
             0 => {
                 let family = self.families.remove(&key);
                 if let Some(mut spare) = family.and_then(|family| family.spare) {
-                    spare.free_parkings(&self.room, &mut self.slots);
+                    spare.places.clear(&self.room, &mut self.slots);
                 }
                 return;
             }
@@ -263,7 +251,7 @@ impl Spaces {
             _ => {}
         }
         if family.spare.is_none() {
-            family.spare = Some(space.leave_parkings(&self.room));
+            family.spare = Some(space.leave_remains(&self.room, &mut self.slots));
         }
     }
 
@@ -278,21 +266,42 @@ impl Spaces {
         let family = self.families.get_mut(&key).expect("of a member");
         family.plans.clear();
         let space = self.spaces.get_mut(&id).expect("seen above");
-        changed.iter().for_each(|range| forget_stores(space, &self.room, range));
+        for range in &changed {
+            // Of the low range what has none any more gets places after the call.
+            space.drop_places(range, &self.room, &mut self.slots);
+        }
         let meets = |start: u64, end: u64| changed.iter().any(|range| range.start < end && start < range.end);
         let pieces = family.frozen.iter().map(|(&start, &end)| (start, end));
         let pieces: Vec<(u64, u64)> = pieces.filter(|&(start, end)| meets(start, end)).collect();
-        for (start, _) in pieces {
-            for relative in &family.members[1..] {
-                let relative = &self.spaces[relative];
-                let (Some(vma), Some(parked)) = (relative.tree.get(start), relative.parked(start)) else {
-                    unreachable!("every member has what is frozen");
-                };
-                copy_mapping(&self.shared, &self.room, (start, vma), parked, id)?;
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let relatives = family.members[1..].to_vec();
+        for (start, end) in pieces {
+            for &relative in &relatives {
+                self.copy_frozen(start..end, id, relative)?;
             }
-            family.frozen.remove(&start);
+            self.families.get_mut(&key).expect("of a member").frozen.remove(&start);
         }
         Ok(())
+    }
+
+    /// Gives `relative`, which is parked, a copy of the frozen mapping `range`, which `holder` has in place.
+    fn copy_frozen(&mut self, range: Range<u64>, holder: u64, relative: u64) -> Result<(), Errno> {
+        let relation = &self.spaces[&relative];
+        let vma = relation
+            .tree
+            .get(range.start)
+            .expect("every member has what is frozen")
+            .clone();
+        if !relation.places.fits(range.start, range.end - range.start) {
+            let place = self.take_piece(range.end - range.start)?;
+            let relation = self.spaces.get_mut(&relative).expect("seen above");
+            relation.drop_places(&range, &self.room, &mut self.slots);
+            relation.places.set(range.start, place);
+        }
+        let parked = self.spaces[&relative].places.of(range.start).expect("taken above");
+        copy_mapping(&self.shared, &self.room, (range.start, &vma), parked, holder).map(|_| ())
     }
 
     /// Parks what `from` has in place, or drops its private memory if it is leaving, and brings `to`'s there.
@@ -300,11 +309,16 @@ impl Spaces {
         if let Some(mut work) = self.work(from) {
             work.activate();
         }
+        let key = self.spaces[&to].family.expect("relatives have a family");
+        let known = self.families.get_mut(&key).expect("of a member").take_plan(from, to);
+        if known.is_none() {
+            self.find_places(from)
+                .unwrap_or_else(|errno| panic!("places for the memory of space {from}: {errno}"));
+        }
         let mut old = self.spaces.remove(&from).expect("a member");
         let mut new = self.spaces.remove(&to).expect("a member");
-        let key = new.family.expect("relatives have a family");
         let family = self.families.get_mut(&key).expect("of a member");
-        let plan = family.plan(&old, &new);
+        let plan = known.unwrap_or_else(|| Plan::new(&old, &new, |start| family.frozen.contains_key(&start)));
         let mut low = self.shared.low.lock().expect("no panic while moving the low range");
         let mut turn = Turn {
             shared: &self.shared,
@@ -315,88 +329,63 @@ impl Spaces {
             leaving,
         };
         if let Err((start, errno)) = turn.carry_out(&plan) {
-            panic!("space {to} cannot take the place of {from} at {start:#x}: {errno}; hint: raise vm.max_map_count");
+            panic!("space {to} cannot take the place of {from} at {start:#x}: {errno}");
         }
-        low.hand_over(from, &new);
-        family.plans.push(plan);
+        low.hand_over(from, to);
+        drop(low);
+        family.keep_plan(plan);
         family.members.retain(|member| *member != to);
         family.members.insert(0, to);
         self.spaces.insert(from, old);
         self.spaces.insert(to, new);
+        self.work(to)
+            .expect("just inserted")
+            .sync_low()
+            .unwrap_or_else(|errno| panic!("places for the low addresses of space {to}: {errno}"));
     }
 }
 
 impl Family {
-    /// The plan for `new` in the place of `old`, which the caller gives back if it is to serve again.
-    fn plan(&mut self, old: &Space, new: &Space) -> Plan {
-        let known = self
-            .plans
-            .iter()
-            .position(|plan| plan.from == old.id && plan.to == new.id);
-        match known {
-            Some(index) => self.plans.swap_remove(index),
-            None => {
-                if self.plans.len() >= PLANS {
-                    self.plans.clear();
-                }
-                Plan::new(old, new, |start| self.frozen.contains_key(&start))
-            }
+    /// What is left of a member that is gone, if nobody has taken it.
+    pub(super) fn take_spare(&mut self) -> Option<Remains> {
+        self.spare.take()
+    }
+
+    /// The plan for `to` in the place of `from`, if there is one; the caller gives it back if it is to serve again.
+    fn take_plan(&mut self, from: u64, to: u64) -> Option<Plan> {
+        let mut plans = self.plans.iter();
+        let index = plans.position(|plan| plan.from == from && plan.to == to)?;
+        Some(self.plans.swap_remove(index))
+    }
+
+    fn keep_plan(&mut self, plan: Plan) {
+        if self.plans.len() >= PLANS {
+            self.plans.clear();
         }
+        self.plans.push(plan);
     }
 }
 
 impl Space {
-    fn has_home(&self, slot: &Range<u64>) -> bool {
-        self.homes.iter().any(|home| home.slot == *slot)
+    /// Drops places that overlap `range`, with the copies there.
+    pub(super) fn drop_places(&mut self, range: &Range<u64>, room: &Room, slots: &mut Slots) {
+        for start in self.places.meeting(range) {
+            self.stores.remove(&start);
+            self.places.drop_place(start, room, slots);
+        }
     }
 
-    /// Takes its parkings from a space that goes, with nothing in them but stores.
-    fn leave_parkings(&mut self, room: &Room) -> Space {
-        let spare = Space {
-            id: self.id,
-            slot: self.slot,
-            slots: self.slots.clone(),
-            areas: Vec::new(),
+    /// What a space that goes leaves to its relatives.
+    fn leave_remains(&mut self, room: &Room, slots: &mut Slots) -> Remains {
+        let stores = std::mem::take(&mut self.stores);
+        let mut places = std::mem::take(&mut self.places);
+        places.retain(room, slots, |start, _| stores.contains_key(&start));
+        Remains {
             tree: std::mem::take(&mut self.tree),
-            heap: self.heap,
-            parking: self.parking.take(),
-            homes: std::mem::take(&mut self.homes),
-            stores: std::mem::take(&mut self.stores),
-            family: None,
-        };
-        for (start, vma, parked) in spare.turning() {
-            if vma.is_private() && !spare.stores.contains_key(&start) {
-                room.unmap(parked, vma.end - start);
-            }
-        }
-        spare
-    }
-
-    /// Gives its parkings back, with all that is in them.
-    pub(super) fn free_parkings(&mut self, room: &Room, slots: &mut Slots) {
-        self.stores.clear();
-        let homes = std::mem::take(&mut self.homes);
-        let parked = homes.into_iter().map(|home| home.parking);
-        for parking in self.parking.take().into_iter().chain(parked) {
-            room.unmap(parking.start, parking.end - parking.start);
-            slots.give(parking);
+            stores,
+            places,
         }
     }
-}
-
-/// Free slots in a row: if need be of those that families keep for their next children.
-pub(super) fn take_slots(
-    slots: &mut Slots,
-    families: &mut BTreeMap<u64, Family>,
-    room: &Room,
-    count: u64,
-) -> Option<Range<u64>> {
-    slots.take(count).or_else(|| {
-        for mut spare in families.values_mut().filter_map(|family| family.spare.take()) {
-            spare.free_parkings(room, slots);
-        }
-        slots.take(count)
-    })
 }
 
 /// Runs `act` on the room where `holder` has `address` in place.

@@ -1,6 +1,6 @@
 //! The low range: addresses of programs linked to fixed ones, held by one program at a time.
 //!
-//! A program that does not hold the range has its low mappings parked in a slot of its own, at parking + address.
+//! A program that does not hold the range has its low mappings parked, each at a place of its own ([`super::slots`]).
 //! Changing hands moves page tables, not bytes.
 
 use std::ops::Range;
@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::slots::take_from;
 use super::{Space, Work};
-use crate::sys::Room;
+use crate::sys::{PAGE, Room};
 
 /// First address a program may use (the usual vm.mmap_min_addr).
 pub(crate) const LOW_START: u64 = 0x1_0000;
+/// End of the low addresses of a program whose image ends below it.
+const LOW_USUAL_END: u64 = 1 << 32;
 /// End of the low range: 64 GiB.
 pub(crate) const LOW_END: u64 = 0x10_0000_0000;
 
@@ -26,16 +29,19 @@ pub(crate) struct Low {
 #[derive(Debug)]
 struct Holder {
     space: u64,
-    /// Where its mappings go when it has to leave.
+    /// The room of the places its mappings go to when it has to leave.
     home: Arc<Room>,
-    parking: u64,
-    /// What it has mapped: start and length, each within one mapping of the host.
-    pieces: Vec<(u64, u64)>,
+    /// What it has mapped, each within one mapping of the host.
+    pieces: Vec<Piece>,
 }
 
-/// The low addresses a space with this parking may use.
-pub(super) fn window(parking: &Range<u64>) -> Range<u64> {
-    LOW_START..(parking.end - parking.start).min(LOW_END)
+/// A mapping of the holder.
+#[derive(Debug)]
+struct Piece {
+    start: u64,
+    len: u64,
+    /// Where it goes when the holder has to leave.
+    parked: u64,
 }
 
 impl Low {
@@ -63,14 +69,11 @@ impl Low {
         }
     }
 
-    /// Gives the range with what is in it from `from`, if that holds it, to `to`.
-    pub(super) fn hand_over(&mut self, from: u64, to: &Space) {
-        if let (Some(holder), Some(parking)) = (&mut self.holder, &to.parking)
-            && holder.space == from
-        {
-            holder.space = to.id;
-            holder.parking = parking.start;
-            holder.pieces = to.low_pieces();
+    /// Gives the range with what is in it from `from`, if that holds it, to `to`, which tells its pieces next.
+    pub(super) fn hand_over(&mut self, from: u64, to: u64) {
+        if let Some(holder) = self.holder.as_mut().filter(|holder| holder.space == from) {
+            holder.space = to;
+            holder.pieces.clear();
         }
     }
 
@@ -79,8 +82,8 @@ impl Low {
         let (Some(room), Some(holder)) = (&self.room, self.holder.take()) else {
             return;
         };
-        for (start, len) in holder.pieces {
-            room.move_to(start, len, &holder.home, holder.parking + start)
+        for Piece { start, len, parked } in holder.pieces {
+            room.move_to(start, len, &holder.home, parked)
                 .unwrap_or_else(|errno| panic!("parking {start:#x}+{len:#x} of space {}: {errno}", holder.space));
         }
     }
@@ -89,7 +92,9 @@ impl Low {
 impl Work<'_> {
     /// Makes this space the holder of the low range, if it uses it.
     pub(super) fn activate(&mut self) {
-        let Some(parking) = &self.space.parking else { return };
+        if self.space.low.is_none() {
+            return;
+        }
         let mut low = self.shared.low.lock().expect("no panic while moving the low range");
         if low.room_of(self.space.id).is_some() {
             return;
@@ -98,35 +103,80 @@ impl Work<'_> {
             watch.low_range(None);
         }
         low.park();
-        let room = low.room.as_ref().expect("claimed when the space got its parking");
-        let pieces = self.space.low_pieces();
-        for &(start, len) in &pieces {
+        let room = low.room.as_ref().expect("claimed when the space got its low addresses");
+        for (start, len) in self.space.low_pieces() {
+            let parked = self.space.places.find(start).expect("the holder's pieces have places");
             self.room
-                .move_to(parking.start + start, len, room, start)
+                .move_to(parked, len, room, start)
                 .unwrap_or_else(|errno| panic!("bringing {start:#x}+{len:#x} of space {}: {errno}", self.space.id));
         }
         low.holder = Some(Holder {
             space: self.space.id,
             home: self.room.clone(),
-            parking: parking.start,
-            pieces,
+            pieces: Vec::new(),
         });
+        drop(low);
         // Parking it has taken the place of copies that were kept there for a relative's turn.
         self.space.stores.retain(|start, _| *start >= LOW_END);
+        self.sync_low()
+            .unwrap_or_else(|errno| panic!("places for the low addresses of space {}: {errno}", self.space.id));
         if let Some(watch) = &self.shared.image_watch {
             watch.low_range(Some(self.space.id));
         }
     }
 
-    /// Renews the holder's list after a change of its mappings.
-    pub(super) fn sync_low(&self) {
-        if self.space.parking.is_none() {
-            return;
+    /// Gives the space addresses in the low range, and a place for an image that is linked to `image`.
+    pub(super) fn begin_low(&mut self, image: Range<u64>) -> Result<(), Errno> {
+        let image = image.start - image.start % PAGE..image.end.next_multiple_of(PAGE);
+        let place = self.take_piece(image.end - image.start)?;
+        self.space.low = Some(LOW_START..image.end.max(LOW_USUAL_END));
+        self.space.places.set(image.start, place);
+        self.shared
+            .low
+            .lock()
+            .expect("no panic while moving the low range")
+            .prepare()
+    }
+
+    /// Whether the space has `range` of the low range now: all it may have, or places for it.
+    pub(super) fn has_low(&self, range: &Range<u64>) -> bool {
+        let low = self.shared.low.lock().expect("no panic while moving the low range");
+        let places = &self.space.places;
+        let in_one = |at| places.find(range.end - 1) == Some(at + (range.end - 1 - range.start));
+        low.room_of(self.space.id).is_some() || places.find(range.start).is_some_and(in_one)
+    }
+
+    /// A place for `len` bytes.
+    fn take_piece(&mut self, len: u64) -> Result<Range<u64>, Errno> {
+        take_from(self.slots, self.families, self.room, |slots| slots.take_piece(len))
+    }
+
+    /// Renews the holder's list after a change of its mappings: each gets a place of its own size.
+    pub(super) fn sync_low(&mut self) -> Result<(), Errno> {
+        if self.space.low.is_none() {
+            return Ok(());
         }
-        let mut low = self.shared.low.lock().expect("no panic while moving the low range");
-        if let Some(holder) = low.holder.as_mut().filter(|holder| holder.space == self.space.id) {
-            holder.pieces = self.space.low_pieces();
+        let shared = self.shared;
+        let mut low = shared.low.lock().expect("no panic while moving the low range");
+        let Some(holder) = low.holder.as_mut().filter(|holder| holder.space == self.space.id) else {
+            return Ok(());
+        };
+        let pieces = self.space.low_pieces();
+        let Space { places, stores, .. } = &mut *self.space;
+        places.retain(self.room, self.slots, |start, len| {
+            start >= LOW_END || pieces.binary_search(&(start, len)).is_ok()
+        });
+        stores.retain(|start, _| *start >= LOW_END || places.of(*start).is_some());
+        holder.pieces.clear();
+        for (start, len) in pieces {
+            if !self.space.places.fits(start, len) {
+                let place = self.take_piece(len)?;
+                self.space.places.set(start, place);
+            }
+            let parked = self.space.places.of(start).expect("given above");
+            holder.pieces.push(Piece { start, len, parked });
         }
+        Ok(())
     }
 }
 

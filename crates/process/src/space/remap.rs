@@ -164,11 +164,13 @@ impl Work<'_> {
     fn move_piece(&self, start: u64, size: u64, to: u64) -> Result<(), Errno> {
         // The low range can be locked once only, so the target's room is found first.
         let low = self.shared.low.lock().expect("no panic while moving the low range");
-        let parking = self.space.parking.as_ref().map_or(0, |parking| parking.start);
         let place = |address: u64| match low.room_of(self.space.id) {
             _ if address >= super::LOW_END => (&**self.room, address),
             Some(room) => (room, address),
-            None => (&**self.room, parking + address),
+            None => (
+                &**self.room,
+                self.space.places.find(address).expect("checked by `owns`"),
+            ),
         };
         let ((from_room, from), (to_room, to)) = (place(start), place(to));
         from_room.move_to(from, size, to_room, to)

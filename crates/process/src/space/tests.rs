@@ -460,7 +460,7 @@ fn large_reservations_get_slots_and_give_them_back() {
     assert_eq!(fixture.map(id, 0, 4 * SLOT, 0, ANON), Err(Errno::NOMEM));
     fixture.spaces.destroy(id);
     let again = fixture.spaces.create().unwrap();
-    assert_eq!(fixture.map(again, 0, 9 * SLOT, 0, ANON), Ok(first));
+    assert_eq!(fixture.map(again, 0, 9 * SLOT, READ | WRITE, ANON), Ok(first));
     // A copy would need as many again.
     assert_eq!(fixture.spaces.fork(again), Err(Errno::NOMEM));
     assert!(fixture.map(again, 0, SLOT / 4, 0, ANON).is_ok());
@@ -532,13 +532,13 @@ fn programs_take_turns_in_the_low_range() {
     let ids: Vec<u64> = (0..3).map(|_| fixture.spaces.create().unwrap()).collect();
     for (number, &id) in ids.iter().enumerate() {
         let mut work = fixture.spaces.work(id).unwrap();
-        work.begin(1 << 20, at + 4 * PAGE).unwrap();
+        work.begin(1 << 20, at..at + 4 * PAGE).unwrap();
         work.map_anonymous(at..at + 2 * PAGE, READ | WRITE, Role::Mapped)
             .unwrap();
         work.map_anonymous(at + 2 * PAGE..at + 3 * PAGE, READ, Role::Mapped)
             .unwrap();
         work.zero(at + 8, 16);
-        work.finish();
+        work.finish().unwrap();
         fixture.spaces.activate(id);
         assert!(fixture.store(at, number as u64 + 10));
     }

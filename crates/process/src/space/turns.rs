@@ -48,6 +48,7 @@ pub(super) struct Plan {
 impl Plan {
     /// The plan for `to` in the place of `from`, with what `is_frozen` by its start left where it is.
     pub(super) fn new(from: &Space, to: &Space, is_frozen: impl Fn(u64) -> bool) -> Self {
+        let place = |space: &Space, start| space.places.of(start).expect("made before the plan");
         let alike = |space: &Space, start, vma: &Vma| {
             let other = space.tree.get(start);
             other.is_some_and(|other| other.end == vma.end && other.prot == vma.prot && other.is_backed_as(vma))
@@ -60,19 +61,21 @@ impl Plan {
             exchange: Vec::new(),
             come: Vec::new(),
         };
-        for (start, vma, parked) in from.turning().filter(|(start, ..)| !is_frozen(*start)) {
+        for (start, vma) in from.turning().filter(|(start, _)| !is_frozen(*start)) {
             let alike = alike(to, start, vma);
             if alike && copied(vma) {
-                let other = to.parked(start).expect("relatives have homes for the same addresses");
-                plan.exchange.push((start..vma.end, [parked, other]));
+                plan.exchange
+                    .push((start..vma.end, [place(from, start), place(to, start)]));
             } else if vma.is_private() || !alike {
-                plan.leave.push((start..vma.end, vma.is_private().then_some(parked)));
+                plan.leave
+                    .push((start..vma.end, vma.is_private().then(|| place(from, start))));
             }
         }
-        for (start, vma, parked) in to.turning().filter(|(start, ..)| !is_frozen(*start)) {
+        for (start, vma) in to.turning().filter(|(start, _)| !is_frozen(*start)) {
             let alike = alike(from, start, vma);
             if !(alike && (vma.is_remakeable() || copied(vma))) {
-                plan.come.push((start..vma.end, vma.is_private().then_some(parked)));
+                plan.come
+                    .push((start..vma.end, vma.is_private().then(|| place(to, start))));
             }
         }
         plan
@@ -308,7 +311,7 @@ pub(super) fn forget_stores(space: &mut Space, room: &Room, range: &Range<u64>) 
     let gone: Vec<u64> = found.map(|(start, _)| *start).collect();
     for start in gone {
         let store = space.stores.remove(&start).expect("just seen");
-        let parked = space.parked(start).expect("has a store");
+        let parked = space.places.of(start).expect("has a store");
         room.unmap(parked, store.end - start);
     }
 }

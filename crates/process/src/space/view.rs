@@ -45,8 +45,8 @@ impl Spaces {
         };
         let space = &self.spaces[&id];
         let shared = present == id || space.family.is_some_and(frozen);
-        if shared || space.parked(at).is_none() {
-            let holder = if space.parked(at).is_none() { id } else { present };
+        if shared || !space.takes_turns(at) {
+            let holder = if space.takes_turns(at) { present } else { id };
             let copied = self
                 .work(holder)
                 .map(|work| work.at(at, |room, place| room.copy(direction, place, buffer, len)));
@@ -59,7 +59,7 @@ impl Spaces {
                 file.content.read(&self.shared.fds, buffer, len, offset).unwrap_or(0)
             }
             _ if vma.is_private() => {
-                let parked = space.parked(at).expect("seen above");
+                let Some(parked) = space.places.find(at) else { return 0 };
                 if direction == Copy::In {
                     // Which pages of it are written has to be looked up again.
                     self.spaces.get_mut(&id).expect("seen above").stores.remove(&start);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::super::SLOT;
 use super::super::tests::{ANON, Dice, FIXED, Fixture};
 use super::*;
 use crate::sys::PAGE;
@@ -112,7 +113,7 @@ fn every_member_has_its_own_memory() {
     assert!(forks > 50);
     let last = models.into_keys().map(|id| fixture.spaces.destroy(id)).count();
     assert!(last > 0 && fixture.load(base).is_none());
-    assert!(fixture.spaces.slots.users.iter().all(|&users| users == 0));
+    assert!(fixture.spaces.slots.are_free());
 }
 
 #[test]
@@ -143,10 +144,14 @@ fn what_is_shared_or_a_files_is_common_to_all() {
 fn a_fork_without_room_changes_nothing() {
     let mut fixture = Fixture::new();
     let parent = fixture.spaces.create().unwrap();
-    let at = fixture.map(parent, 0, PAGE, RW, ANON).unwrap();
+    let at = fixture.map(parent, 0, SLOT / 2, RW, ANON).unwrap();
     assert!(fixture.store(at, 5));
     let children: Vec<u64> = std::iter::from_fn(|| fixture.spaces.fork(parent).ok()).collect();
-    assert_eq!(children.len(), 10, "of 12 slots the parent has two");
+    assert_eq!(
+        children.len(),
+        21,
+        "of 12 slots the parent has one, and half a one for the time it is parked"
+    );
     assert_eq!(
         (fixture.load(at), fixture.spaces.create()),
         (Some(5), Err(Errno::NOMEM))
@@ -159,26 +164,50 @@ fn a_fork_without_room_changes_nothing() {
     assert!(fixture.load(at) == Some(5) && fixture.spaces.fork(parent).is_ok());
 }
 
+#[test]
+fn small_children_take_little_room() {
+    let mut fixture = Fixture::new();
+    let parent = fixture.spaces.create().unwrap();
+    let at = fixture.map(parent, 0, 4 * PAGE, RW, ANON).unwrap();
+    let children: Vec<u64> = (0..500)
+        .map(|value| {
+            assert!(fixture.store(at, value));
+            fixture.spaces.fork(parent).unwrap()
+        })
+        .collect();
+    for (&child, value) in children.iter().zip(0..) {
+        fixture.spaces.activate(child);
+        assert_eq!(fixture.load(at), Some(value));
+    }
+    let others = std::iter::from_fn(|| fixture.spaces.create().ok()).count();
+    assert_eq!(
+        others, 10,
+        "one of 12 slots is the parent's, one is full of small pieces"
+    );
+    children.into_iter().for_each(|child| fixture.spaces.destroy(child));
+    assert_eq!(fixture.load(at), Some(499));
+}
+
 /// Large reservations are not walked through, and slots that one took after the fork are its own.
 #[test]
 fn slots_taken_after_the_fork_stay_in_place() {
     let mut fixture = Fixture::new();
     let parent = fixture.spaces.create().unwrap();
-    let before = fixture.map(parent, 0, 1 << 30, RW, ANON).unwrap();
-    assert!(fixture.store(before + (1 << 29), 1));
+    let before = fixture.map(parent, 0, 1 << 29, RW, ANON).unwrap();
+    assert!(fixture.store(before + (1 << 28), 1));
     let child = fixture.spaces.fork(parent).unwrap();
     let own = fixture.map(parent, 0, SLOT, RW, ANON).unwrap();
     assert!(fixture.store(own, 2));
     fixture.spaces.activate(child);
     assert_eq!(
-        (fixture.load(before + (1 << 29)), fixture.load(before)),
+        (fixture.load(before + (1 << 28)), fixture.load(before)),
         (Some(1), Some(0))
     );
     assert_eq!(fixture.load(own), Some(2), "not in the child's way");
     let other = fixture.map(child, 0, SLOT, RW, ANON).unwrap();
     assert_ne!(own, other);
     fixture.spaces.destroy(parent);
-    assert_eq!((fixture.load(own), fixture.load(before + (1 << 29))), (None, Some(1)));
+    assert_eq!((fixture.load(own), fixture.load(before + (1 << 28))), (None, Some(1)));
 }
 
 /// Programs linked to the same addresses, and their children.
@@ -191,13 +220,13 @@ fn families_take_turns_in_the_low_range() {
     for number in 0..2 {
         let id = fixture.spaces.create().unwrap();
         let mut work = fixture.spaces.work(id).unwrap();
-        work.begin(1 << 20, at + 8 * PAGE).unwrap();
+        work.begin(1 << 20, at..at + 8 * PAGE).unwrap();
         for (page, prot) in [(0, RW), (1, READ), (2, RW)] {
             let start = at + page * PAGE;
             work.map_anonymous(start..start + PAGE, prot, super::super::Role::Mapped)
                 .unwrap();
         }
-        work.finish();
+        work.finish().unwrap();
         fixture.spaces.activate(id);
         assert!(fixture.store(at, number));
         ids.push(id);
@@ -221,5 +250,5 @@ fn families_take_turns_in_the_low_range() {
         }
     }
     ids.into_iter().for_each(|id| fixture.spaces.destroy(id));
-    assert!(fixture.spaces.slots.users.iter().all(|&users| users == 0));
+    assert!(fixture.spaces.slots.are_free());
 }

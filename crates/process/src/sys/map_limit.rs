@@ -1,0 +1,123 @@
+//! The host's limit on the number of mappings of a process, `vm.max_map_count`.
+//!
+//! What programs are told must not depend on it, and a half-made change of the memory map cannot be undone without
+//! further mappings. So some are kept in reserve: whoever meets the limit first gives them back and tries once more, and
+//! the run ends with an error as soon as the kernel that runs now returns.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::PAGE;
+
+/// Mappings in reserve: more than one entry of a kernel needs.
+const RESERVED: u64 = 1024;
+/// How close to the limit the number of mappings must be for it to be the reason, mappings.
+const NEAR: u64 = 16;
+/// Linux's own limit, where /proc does not tell (include/linux/mm.h).
+const DEFAULT_LIMIT: u64 = 65_530;
+
+/// The host's limit on mappings, which this process has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the host allows a process {limit} memory mappings at a time (vm.max_map_count), and the programs need more")]
+pub struct MapLimit {
+    /// `vm.max_map_count`.
+    pub limit: u64,
+}
+
+/// Where the reserve is, while it is there.
+static RESERVE: Mutex<Option<u64>> = Mutex::new(None);
+/// The limit was reached, and nobody was told yet.
+static REACHED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the reserve, once per process; without room for it there is none, and the first program meets the limit.
+pub(crate) fn make_reserve() {
+    let mut reserve = RESERVE.lock().expect("no panic while making the reserve");
+    if reserve.is_some() {
+        return;
+    }
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let len = (RESERVED * PAGE) as usize;
+    // SAFETY: a new mapping, at a place the host chooses.
+    let at = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_NONE, flags, -1, 0) };
+    if at == libc::MAP_FAILED {
+        return;
+    }
+    let start = at as u64;
+    *reserve = Some(start);
+    // Neighbours alike would be one mapping.
+    for page in (0..RESERVED).step_by(2) {
+        // SAFETY: a page of the mapping made above, which nobody looks at.
+        unsafe {
+            libc::mprotect(
+                (start + page * PAGE) as *mut libc::c_void,
+                PAGE as usize,
+                libc::PROT_READ,
+            )
+        };
+    }
+}
+
+/// After the host said ENOMEM: whether the limit was the reason, and trying again makes sense.
+pub(super) fn use_reserve() -> bool {
+    let mut reserve = RESERVE.lock().expect("no panic while making the reserve");
+    let Some(start) = reserve.filter(|_| count() + NEAR >= limit()) else {
+        return false;
+    };
+    *reserve = None;
+    // SAFETY: the mapping made by `make_reserve`, which nobody uses.
+    unsafe { libc::munmap(start as *mut libc::c_void, (RESERVED * PAGE) as usize) };
+    REACHED.store(true, Ordering::Relaxed);
+    true
+}
+
+/// The limit, if it was reached since the last call.
+pub fn take_map_limit() -> Option<MapLimit> {
+    let reached = REACHED.load(Ordering::Relaxed) && REACHED.swap(false, Ordering::Relaxed);
+    reached.then(|| MapLimit { limit: limit() })
+}
+
+/// Mappings of this process.
+fn count() -> u64 {
+    let maps = std::fs::read("/proc/self/maps").unwrap_or_default();
+    maps.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+fn limit() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap_or_default();
+    text.trim().parse().unwrap_or(DEFAULT_LIMIT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Backing, READ, Room, WRITE};
+    use super::*;
+
+    /// Fills the process with mappings: in one of its own, started by the test below.
+    #[test]
+    #[ignore = "run by the_limit_is_met_with_a_reserve in a process of its own"]
+    fn meet_the_limit() {
+        make_reserve();
+        assert_eq!((count() > RESERVED, take_map_limit()), (true, None));
+        let start = 0x54fb_0000_0000;
+        let room = Room::claim(start..start + 4 * limit() * PAGE).unwrap();
+        let map = |page: u64| room.map(start + 2 * page * PAGE, PAGE, READ | WRITE, &Backing::Anonymous, false);
+        let made = (0..)
+            .take_while(|&page| map(page).is_ok() && !REACHED.load(Ordering::Relaxed))
+            .count() as u64;
+        assert!(made > limit() / 2 && made < limit() - RESERVED);
+        assert_eq!(take_map_limit(), Some(MapLimit { limit: limit() }));
+        let more = (made + 2..).take_while(|&page| map(page).is_ok()).count() as u64;
+        assert!(more > RESERVED / 2, "{more} of the reserve");
+        assert_eq!(take_map_limit(), None, "told once");
+    }
+
+    #[test]
+    fn the_limit_is_met_with_a_reserve() {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["meet_the_limit", "--ignored", "--test-threads=1"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && said.contains("1 passed"), "{said}");
+    }
+}
