@@ -28,7 +28,12 @@ NS3_LIBRARIES = ["applications", "internet", "point-to-point", "traffic-control"
 GETPPID_CALLS = 20_000_000
 FORKS = 1000
 SWITCHES = 100_000
+CHEAP_SWITCHES = 1_000_000
 SPAWNS = 1000
+PYTHONS = 100
+PROGRAMS = 1536
+PROGRAM_NODES = 32
+DEFAULT_MAP_LIMIT = 65_530
 IDLE_NODES = 50
 MODERATION_US = 100
 MIB = 1 << 20
@@ -245,14 +250,12 @@ def measure_fork(bench: Bench) -> Iterator[Row]:
     """CPU of a run in which one program starts many processes, less that of one with few."""
     program = bench.build("fork")
 
-    def each_s(what: str, count: int, *more: int) -> float:
+    def each_s(what: str, count: int, *more: object) -> float:
         def cpu_s(times: int) -> float:
-            node = {
-                "memory": "256MiB",
-                "files": {"/opt/fork": {"source": str(program), "mode": "755"}},
-                "processes": [{"exec": ["/opt/fork", what, str(times), *map(str, more)]}],
-            }
-            return bench.median_cpu_s(scenarios.scenario({"n1": node}, [], stop="1000s"))
+            command = ["/opt/fork", what, str(times), *map(str, more)]
+            # Two programs that meet are the two ends.
+            commands = [[*command, "1"], [*command, "0"]] if what == "meet" else [command]
+            return bench.median_cpu_s(scenarios.scenario({"n1": fork_node(program, *commands)}, [], stop="1000s"))
 
         few = count // 10
         return (cpu_s(count) - cpu_s(few)) / (count - few)
@@ -261,11 +264,73 @@ def measure_fork(bench: Bench) -> Iterator[Row]:
     yield Row("fork, exit and wait, 4 MiB written", each_s("fork", FORKS, 4 * MIB) * 1e3, "ms", 1.5, 0.3, True)
     switch_us = each_s("pingpong", SWITCHES // 2) / 2 * 1e6
     yield Row("switch between parent and forked child through a pipe", switch_us, "us", 15, 15, True)
-    yield Row("posix_spawn of /bin/true to its end", each_s("spawn", SPAWNS) * 1e3, "ms", 3, 3, True)
+    switch_us = each_s("threads", CHEAP_SWITCHES // 2) / 2 * 1e6
+    yield Row("switch between two threads through a pipe", switch_us, "us", 0.6, 0.3, True)
+    switch_us = each_s("meet", CHEAP_SWITCHES // 2, "/tmp") / 2 * 1e6
+    yield Row("switch between two programs of a node through a FIFO", switch_us, "us", 1, 0.5, True)
+    spawn_ms = each_s("spawn", SPAWNS, "/bin/true") * 1e3
+    yield Row("posix_spawn of /bin/true to its end", spawn_ms, "ms", 3, 1, True)
+    python_ms = each_s("spawn", PYTHONS, "/usr/bin/python3", "-c", "pass") * 1e3
+    yield Row("python3 start to exit", python_ms, "ms", 60, 25, True)
+
+
+def fork_node(program: Path, *commands: list[str]) -> scenarios.Mapping:
+    return {
+        "memory": "512MiB",
+        "files": {"/opt/fork": {"source": str(program), "mode": "755"}},
+        "processes": [{"exec": command} for command in commands],
+    }
+
+
+def measure_programs(bench: Bench) -> Iterator[Row]:
+    """Runs many programs at a time, and counts what they take of the host's limit on mappings, the nearest one."""
+    program = bench.build("fork")
+
+    def most_mappings(nodes: scenarios.Mapping) -> int:
+        most = 0
+
+        def sample(pid: int) -> None:
+            nonlocal most
+            while running(pid):
+                most = max(most, mapping_count(pid))
+                time.sleep(0.05)
+
+        run = bench.run(scenarios.scenario(nodes, [], stop="100s"), watch=sample)
+        failed = [row for row in run.summary["processes"] if row["exit"] != 0]
+        if failed:
+            raise RunError(f"{len(failed)} of {len(run.summary['processes'])} programs failed: {failed[0]}")
+        return most
+
+    def row(what: str, nodes: Callable[[int], scenarios.Mapping]) -> Row:
+        few = PROGRAMS // 4
+        most = most_mappings(nodes(PROGRAMS))
+        each = (most - most_mappings(nodes(few))) / (PROGRAMS - few)
+        possible = (DEFAULT_MAP_LIMIT - most) / each + PROGRAMS
+        note = f"{PROGRAMS} ran at a time; {each:.1f} mappings each, by which the default limit allows this many"
+        return Row(what, possible, "", 1500, 5000, False, note)
+
+    def separate(count: int) -> scenarios.Mapping:
+        sleeper = {"exec": "sleep 50", "env": {"LC_ALL": "C"}}
+        each = count // PROGRAM_NODES
+        return {f"n{i}": {"processes": [sleeper] * each} for i in range(PROGRAM_NODES)}
+
+    def forked(count: int) -> scenarios.Mapping:
+        return {"n1": fork_node(program, ["/opt/fork", "children", str(count)])}
+
+    yield row(f"programs at a time in {PROGRAM_NODES} nodes (sleep)", separate)
+    yield row("children of one program at a time in one node", forked)
+
+
+def mapping_count(pid: int) -> int:
+    try:
+        return Path(f"/proc/{pid}/maps").read_bytes().count(b"\n")
+    except OSError:
+        return 0
 
 
 MEASUREMENTS = {
     "fork": measure_fork,
+    "programs": measure_programs,
     "getppid": measure_getppid,
     "boot": measure_boot,
     "memory": measure_memory,
