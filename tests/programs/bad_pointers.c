@@ -224,6 +224,51 @@ static void half(char *page)
 	SHOW(access(edge, F_OK));
 }
 
+/*
+ * Where a node has the memory of other programs, among them the child that has a copy of `good`: its first slot is here,
+ * each is 4 GiB, and they are used from offsets like those of the low addresses. On the host nothing is there.
+ */
+static void others(void)
+{
+	const unsigned long first = 0x100000000000, slot = 1UL << 32;
+	int read_from = 0, wrote_to = 0;
+	pid_t child = MUST(fork());
+
+	if (!child)
+		for (;;)
+			pause();
+	for (int i = 0; i < 64; i++) {
+		char *at = (char *)(first + i * slot + (unsigned long)good % slot);
+
+		if (at == good)
+			continue;
+		read_from += write(pipe_fds[1], at, 1) == 1;
+		wrote_to += pread(file, at, 1, 0) == 1;
+	}
+	say("of others: read from %d, wrote to %d", read_from, wrote_to);
+	MUST(kill(child, SIGKILL));
+	MUST(waitpid(child, NULL, 0));
+}
+
+/* A signal's frame goes to the stack: if that is nowhere, or another's, the program ends and nothing is written. */
+static void no_stack(char *stack)
+{
+	struct sigaction action = {.sa_handler = SIG_DFL, .sa_flags = SA_ONSTACK};
+	stack_t alternative = {.ss_sp = stack, .ss_size = 65536};
+	int status;
+	pid_t child = MUST(fork());
+
+	if (!child) {
+		action.sa_handler = (void (*)(int)) & _exit;
+		MUST(sigaltstack(&alternative, NULL));
+		MUST(sigaction(SIGUSR1, &action, NULL));
+		raise(SIGUSR1);
+		_exit(1);
+	}
+	MUST(waitpid(child, &status, 0));
+	say("a signal without a stack: %d", WIFSIGNALED(status) ? WTERMSIG(status) : -1);
+}
+
 int main(void)
 {
 	char *page = mmap(NULL, 4096 * 3, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -236,6 +281,8 @@ int main(void)
 		{"kernel", (char *)0xffffffff81000000},
 		{"not canonical", (char *)0x8000000000000000},
 		{"all ones", (char *)-1},
+		{"a node's kernel", (char *)0x100000100000},
+		{"a node's kernel memory", (char *)0x100040200000},
 	};
 
 	MUST(munmap(page + 4096, 4096));
@@ -252,7 +299,9 @@ int main(void)
 		waits(kinds[i].at);
 		sockets(kinds[i].at);
 		processes(kinds[i].at);
+		no_stack(kinds[i].at);
 	}
+	others();
 	half(page);
 	unlink("pointers");
 	return 0;

@@ -13,6 +13,8 @@
 
 use std::ops::Range;
 
+use windtunnel_kernel::abi;
+
 use crate::error::EngineError;
 
 /// Start of the first node's region.
@@ -20,7 +22,7 @@ const REGIONS_START: u64 = 0x1000_0000_0000;
 /// End of the last node's region.
 const REGIONS_END: u64 = 0x5000_0000_0000;
 /// Region size as long as all nodes fit.
-const STRIDE_MAX: u64 = 0x40_0000_0000;
+const STRIDE_MAX: u64 = 1 << abi::REGION_SHIFT;
 /// Smallest usable region: the kernel's part and three program slots.
 const STRIDE_MIN: u64 = 4 * PROGRAM_SLOT;
 const GIB: u64 = 1 << 30;

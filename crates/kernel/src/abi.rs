@@ -51,6 +51,12 @@ pub const MAP_FILE: u32 = 0x2;
 pub const MAP_HEAP: u32 = 0x4;
 /// `WT_MAP_STACK`: made at exec.
 pub const MAP_STACK: u32 = 0x8;
+/// `WT_SLOT_SHIFT`: programs get their addresses in slots of `1 << SLOT_SHIFT` bytes.
+pub const SLOT_SHIFT: u32 = 30;
+/// `WT_REGION_SHIFT`: a node lies in one aligned block of `1 << REGION_SHIFT` bytes.
+pub const REGION_SHIFT: u32 = 38;
+/// `WT_LOW_END`: programs linked to fixed addresses have those below.
+pub const LOW_END: u64 = 1 << 36;
 /// The header's "none" for times and indices (`~0`).
 pub const NONE: u64 = u64::MAX;
 

@@ -42,7 +42,7 @@ pub(crate) use tree::{FileMap, Kind, Role, Tree, Vma};
 use turns::Store;
 
 /// Bytes of a program slot, and its alignment.
-pub(crate) const SLOT: u64 = 1 << 30;
+pub(crate) const SLOT: u64 = 1 << abi::SLOT_SHIFT;
 /// Offset of a position-independent program in its slot, before the stagger.
 const IMAGE_OFFSET: u64 = 16 << 20;
 /// Offset of the first mapping in a slot; the program break ends here.
@@ -274,12 +274,17 @@ pub(crate) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Whether all of `range` is this space's own to map.
+    /// Whether all of `range` is this space's own to map. The last page of its slots is not: the kernel looks where an
+    /// access to program memory starts, and one that goes on has to end there, before the slots of another.
     fn owns(&self, range: &Range<u64>) -> bool {
         let inside = |outer: &Range<u64>| outer.start <= range.start && range.end <= outer.end;
         match &self.space.low {
             Some(low) if range.start < LOW_END => inside(low) && self.has_low(range),
-            _ => self.space.slots.iter().any(inside),
+            _ => self
+                .space
+                .slots
+                .iter()
+                .any(|slots| inside(&(slots.start..slots.end - PAGE))),
         }
     }
 

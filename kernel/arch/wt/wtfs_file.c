@@ -129,7 +129,7 @@ struct wtfs_io {
 
 /*
  * Steps of iterate_and_advance(): each returns the bytes it did not move. The host touches the memory with a system
- * call of its own, so that a program's bad pointer is an EFAULT.
+ * call of its own, so that a program's bad pointer is an EFAULT. That another's memory is bad it cannot know.
  */
 static size_t wtfs_read_step(void *to, size_t done, size_t len, void *arg, void *unused)
 {
@@ -145,6 +145,8 @@ static size_t wtfs_read_step(void *to, size_t done, size_t len, void *arg, void 
 
 static size_t wtfs_read_user_step(void __user *to, size_t done, size_t len, void *arg, void *unused)
 {
+	if (!wt_within_reach(to))
+		return len;
 	return wtfs_read_step((__force void *)to, done, len, arg, unused);
 }
 
@@ -162,6 +164,8 @@ static size_t wtfs_write_step(void *from, size_t done, size_t len, void *arg, vo
 
 static size_t wtfs_write_user_step(void __user *from, size_t done, size_t len, void *arg, void *unused)
 {
+	if (!wt_within_reach(from))
+		return len;
 	return wtfs_write_step((__force void *)from, done, len, arg, unused);
 }
 
@@ -183,7 +187,7 @@ static ssize_t wtfs_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	len = iterate_and_advance(to, len, &io, wtfs_read_user_step, wtfs_read_step);
 	file_accessed(iocb->ki_filp);
 	iocb->ki_pos += len;
-	return len ? len : io.error;
+	return len ?: io.error ?: -EFAULT;
 }
 
 static ssize_t wtfs_write_locked(struct kiocb *iocb, struct iov_iter *from)
@@ -216,7 +220,7 @@ static ssize_t wtfs_write_locked(struct kiocb *iocb, struct iov_iter *from)
 	iocb->ki_pos += len;
 	if (iocb->ki_pos > i_size_read(inode))
 		i_size_write(inode, iocb->ki_pos);
-	return len ? len : io.error;
+	return len ?: io.error ?: -EFAULT;
 }
 
 static ssize_t wtfs_write_iter(struct kiocb *iocb, struct iov_iter *from)

@@ -192,6 +192,15 @@ struct wt_fs_dirent {
 
 /* ------------------------------------------------------- programs and memory */
 
+/* What addresses are whose. A node lies in one aligned block of 1 << WT_REGION_SHIFT bytes. Each of its programs has
+ * aligned slots of 1 << WT_SLOT_SHIFT bytes there, one from exec on, more as its mappings need them, and keeps them; one
+ * linked to fixed addresses has those below WT_LOW_END, too. The kernel learns a program's slots from what exec_map and
+ * mem_call answer. The last page of a run of slots is never mapped: who goes upwards from an address of his own reaches
+ * no slot of another. */
+#define WT_SLOT_SHIFT 30u
+#define WT_REGION_SHIFT 38u
+#define WT_LOW_END (1ULL << 36)
+
 /* In mem_call: the instance's own memory as a file, offset 0 its first byte; how kernel pages (packet rings) are mapped. */
 #define WT_FILE_RAM (~0ULL)
 

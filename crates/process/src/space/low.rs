@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use windtunnel_kernel::abi;
 
 use super::slots::take_from;
 use super::{Space, Work};
@@ -17,7 +18,7 @@ pub(crate) const LOW_START: u64 = 0x1_0000;
 /// End of the low addresses of a program whose image ends below it.
 const LOW_USUAL_END: u64 = 1 << 32;
 /// End of the low range: 64 GiB.
-pub(crate) const LOW_END: u64 = 0x10_0000_0000;
+pub(crate) const LOW_END: u64 = abi::LOW_END;
 
 /// The low range of the process.
 #[derive(Debug, Default)]

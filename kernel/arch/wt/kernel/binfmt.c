@@ -208,10 +208,15 @@ static int load_binary(struct linux_binprm *bprm)
 	if (ret < 0)
 		goto out;
 	mm->context.as = ret;
+	wt_reach_new(mm, NULL);
 	ret = wt_call(exec_map, mm->context.as, (u64)&x);
 	if (ret < 0)
 		goto out;
 	mm->context.low = x.low;
+	if (x.low)
+		wt_reach_low(mm);
+	wt_reach_add(mm, x.stack_base, x.stack_top - x.stack_base);
+	wt_reach_add(mm, x.entry, 1);
 	if (x.low)
 		wt_mm_activate(mm);
 	mm->start_code = x.code[0];

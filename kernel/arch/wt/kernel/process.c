@@ -238,6 +238,7 @@ int wt_mm_init(struct mm_struct *mm)
 		return as;
 	}
 	mm->context.as = as;
+	wt_reach_new(mm, current->mm);
 	mm->context.low = 1;
 	current->mm->context.low = 1;
 	wt_entry->thread->active_as = current->mm->context.as;
@@ -270,6 +271,7 @@ void wt_mm_destroy(struct mm_struct *mm)
 	if (wt_entry->thread->active_as == mm->context.as)
 		wt_entry->thread->active_as = 0;
 	wt_call(as_destroy, mm->context.as);
+	wt_reach_forget(mm);
 	mm->context.as = 0;
 }
 

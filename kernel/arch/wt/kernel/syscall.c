@@ -34,6 +34,8 @@ long wt_memory(unsigned int nr, const u64 *arg, u64 file)
 	if (!mm || !mm->context.as)
 		return -ENOMEM;
 	ret = wt_call(mem_call, mm->context.as, nr, (u64)arg, file);
+	if (ret > 0 && (nr == __NR_mmap || nr == __NR_mremap))
+		wt_reach_add(mm, ret, arg[nr == __NR_mmap ? 1 : 2]);
 	if (IS_ENABLED(CONFIG_SYSVIPC) && unlikely(!list_empty(&wt_attached)))
 		wt_shm_follow(nr, arg, ret);
 	return ret;
@@ -54,12 +56,20 @@ WT_MEM_CALL(mremap, __NR_mremap)
 WT_MEM_CALL(brk, __NR_brk)
 WT_MEM_CALL(madvise, __NR_madvise)
 WT_MEM_CALL(msync, __NR_msync)
-WT_MEM_CALL(mincore, __NR_mincore)
 WT_MEM_CALL(mlock, __NR_mlock)
 WT_MEM_CALL(mlock2, __NR_mlock2)
 WT_MEM_CALL(munlock, __NR_munlock)
 WT_MEM_CALL(mlockall, __NR_mlockall)
 WT_MEM_CALL(munlockall, __NR_munlockall)
+
+/* The host writes the vector: to an address where nothing is if it is not the program's. */
+static long wt_mincore(unsigned long addr, unsigned long len, unsigned long vec, unsigned long d, unsigned long e,
+		       unsigned long f)
+{
+	u64 arg[6] = {addr, len, wt_within_reach((void __user *)vec) ? vec : 0};
+
+	return wt_memory(__NR_mincore, arg, 0);
+}
 
 static u64 wt_ring_bytes(const struct packet_ring_buffer *ring)
 {

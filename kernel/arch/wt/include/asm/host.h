@@ -59,6 +59,13 @@ void wt_shm_exit(struct mm_struct *mm);
 void wt_name_file(struct file *file, u64 handle);
 void wt_forget_usage(struct mm_struct *mm);
 
+/* reach.c */
+void wt_reach_new(struct mm_struct *mm, const struct mm_struct *parent);
+void wt_reach_forget(struct mm_struct *mm);
+void wt_reach_low(struct mm_struct *mm);
+void wt_reach_add(struct mm_struct *mm, unsigned long start, unsigned long size);
+bool wt_within_reach(const void __user *ptr);
+
 /* init.c: process 1 */
 void wt_ctl_wake(void);
 void wt_init_run(void);

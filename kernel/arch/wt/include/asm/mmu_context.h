@@ -3,6 +3,17 @@
 #define _ASM_WT_MMU_CONTEXT_H
 #include <linux/mm_types.h>
 
+/**
+ * struct wt_window - addresses that the running program named last, and may name (reach.c)
+ * @start: the first
+ * @size: bytes; 0: not known
+ */
+struct wt_window {
+	unsigned long start, size;
+};
+extern struct wt_window wt_window;
+extern const struct mm_struct *wt_window_mm; /* whose it is */
+
 int wt_mm_init(struct mm_struct *mm);
 void wt_mm_destroy(struct mm_struct *mm);
 void wt_mm_activate(struct mm_struct *mm);
@@ -28,6 +39,8 @@ static inline void destroy_context(struct mm_struct *mm)
  */
 static inline void switch_mm(struct mm_struct *prev, struct mm_struct *next, struct task_struct *tsk)
 {
+	if (next != wt_window_mm)
+		wt_window.size = 0;
 	if (unlikely(next->context.low))
 		wt_mm_activate(next);
 }
