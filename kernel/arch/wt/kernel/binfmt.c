@@ -225,6 +225,9 @@ static int load_binary(struct linux_binprm *bprm)
 	mm->end_data = x.data[1];
 	mm->start_brk = mm->brk = x.brk;
 	mm->start_stack = x.stack_top;
+	ret = -ENOMEM;
+	if (!wt_exec_within_limits(mm))
+		goto out;
 	set_binfmt(&wt_format);
 	ret = make_stack(bprm, &x, &sp);
 	if (ret)

@@ -33,6 +33,10 @@ long wt_memory(unsigned int nr, const u64 *arg, u64 file)
 
 	if (!mm || !mm->context.as)
 		return -ENOMEM;
+	if (unlikely(!wt_within_limits(mm, nr, arg))) {
+		/* brk answers where the break is. */
+		return nr == __NR_brk ? wt_call(mem_call, mm->context.as, nr, (u64)(const u64[6]){}, 0) : -ENOMEM;
+	}
 	ret = wt_call(mem_call, mm->context.as, nr, (u64)arg, file);
 	if (ret > 0 && (nr == __NR_mmap || nr == __NR_mremap))
 		wt_reach_add(mm, ret, arg[nr == __NR_mmap ? 1 : 2]);

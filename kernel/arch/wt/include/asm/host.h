@@ -66,6 +66,10 @@ void wt_reach_low(struct mm_struct *mm);
 void wt_reach_add(struct mm_struct *mm, unsigned long start, unsigned long size);
 bool wt_within_reach(const void __user *ptr);
 
+/* limits.c */
+bool wt_within_limits(struct mm_struct *mm, unsigned int nr, const u64 *arg);
+bool wt_exec_within_limits(struct mm_struct *mm);
+
 /* init.c: process 1 */
 void wt_ctl_wake(void);
 void wt_init_run(void);
