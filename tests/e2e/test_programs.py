@@ -116,6 +116,70 @@ def test_memory_is_the_nodes_own(run: Callable[..., Simulation]) -> None:
     assert re.search(r"Out of memory: Killed process \d+ \(dd\)", log)
 
 
+TMPFS_SCRIPT = """
+d=/mnt/t; mkdir -p $d
+mount -t tmpfs -o size=64k,nr_inodes=5,mode=750 none $d
+stat -c '%a %F' $d; stat -f -c '%T %s %b %f %c %d' $d
+grep -o 'size=64k,nr_inodes=5,mode=750' /proc/mounts
+head -c 40000 /dev/zero > $d/a; stat -f -c '%b %f %c %d' $d
+head -c 40000 /dev/zero > $d/b || stat -c '%s' $d/b; stat -f -c '%b %f' $d
+rm $d/a; stat -f -c '%f %d' $d
+touch $d/c $d/e; mkdir $d/f; touch $d/g || ln $d/c $d/h || stat -f -c '%c %d' $d
+truncate -s 1M $d/b; stat -f -c '%f' $d; truncate -s 0 $d/b; stat -f -c '%f' $d
+fallocate -l 100k $d/b || fallocate -l 50k $d/b; stat -f -c '%f' $d
+mount -o remount,size=20k $d || mount -o remount,size=128k $d; df -k $d | tail -1 | tr -s ' '
+umount $d
+mount -t tmpfs -o size=8k,uid=7,gid=8 none $d; stat -c '%u %g %a' $d
+dd if=/dev/zero of=$d/x bs=1k count=100 2>/dev/null || stat -c %s $d/x
+umount $d; mount -t tmpfs -o size=1x none $d || echo refused
+mount -t tmpfs none $d
+python3 -c '
+import mmap, os
+f = os.open("/mnt/t/m", os.O_RDWR | os.O_CREAT); os.ftruncate(f, 8192); m = mmap.mmap(f, 8192)
+if os.fork() == 0:
+    mmap.mmap(os.open("/mnt/t/m", os.O_RDWR), 8192)[5:8] = b"abc"; os._exit(0)
+os.wait(); print(m[5:8], os.pread(f, 3, 5)); m[0:1] = b"z"; print(os.pread(f, 1, 0))'
+"""
+
+# What Linux prints.
+TMPFS_OUTPUT = """750 directory
+tmpfs 4096 16 16 5 4
+size=64k,nr_inodes=5,mode=750
+16 6 5 3
+24576
+16 0
+10 3
+5 0
+10
+16
+3
+none 128 52 76 41% /mnt/t
+7 8 1777
+8192
+refused
+b'abc' b'abc'
+b'z'
+"""
+
+
+def test_a_tmpfs_has_limits_and_shared_mappings(run: Callable[..., Simulation], tmp_path: Path) -> None:
+    script = tmp_path / "tmpfs.sh"
+    script.write_text(TMPFS_SCRIPT, encoding="utf-8")
+    scenario: Mapping = {
+        "version": 1,
+        "name": "tmpfs",
+        "run": {"stop": "10s"},
+        "nodes": {
+            "h1": {
+                "files": {"/opt/tmpfs.sh": {"source": str(script)}},
+                "processes": [{"exec": "sh /opt/tmpfs.sh"}],
+            }
+        },
+    }
+    done = run(scenario)
+    assert done.stdout("h1") == TMPFS_OUTPUT
+
+
 def test_the_table_of_host_side_calls_is_printed(attempt: Callable[..., Program]) -> None:
     result = attempt("syscalls")
     assert result.code == 0

@@ -32,10 +32,6 @@
 #define WTFS_LOWER_ROOT 1ULL
 /* Inode numbers of the node's own files start here, above all that the host gives. */
 #define WTFS_FIRST_OWN_INO (1UL << 40)
-/* Size and free space by statfs, in pages: 64 GiB. The true limit is the host's, and differs from machine to machine. */
-#define WTFS_BLOCKS (16UL << 20)
-/* Files that fit, likewise: one for 16 KiB, as mke2fs makes room for. */
-#define WTFS_FILES (WTFS_BLOCKS / 4)
 /* Mark in dentry->d_fsdata: holds a reference on itself. */
 #define WTFS_PINNED ((void *)1UL)
 
@@ -117,13 +113,19 @@ static void wtfs_set_ops(struct inode *inode, dev_t rdev)
 	}
 }
 
-/* A new inode of the node's own. */
+/* A new inode of the node's own, or an ERR_PTR. */
 struct inode *wtfs_new(struct super_block *sb, const struct inode *dir, umode_t mode, dev_t rdev)
 {
-	struct inode *inode = new_inode(sb);
+	int err = wtfs_take_inode(sb);
+	struct inode *inode;
 
-	if (!inode)
-		return NULL;
+	if (err)
+		return ERR_PTR(err);
+	inode = new_inode(sb);
+	if (!inode) {
+		wtfs_give_inode(sb);
+		return ERR_PTR(-ENOMEM);
+	}
 	inode->i_ino = wtfs_last_ino++;
 	inode_init_owner(&nop_mnt_idmap, inode, dir, mode);
 	simple_inode_init_ts(inode);
@@ -250,8 +252,8 @@ static void wtfs_drop_subdir(struct inode *dir)
 /* Gives a new inode its name; takes over the caller's reference on it. */
 static int wtfs_add(struct inode *dir, struct dentry *dentry, struct inode *inode)
 {
-	if (!inode)
-		return -ENOMEM;
+	if (IS_ERR(inode))
+		return PTR_ERR(inode);
 	d_instantiate(dentry, inode);
 	wtfs_pin(dentry);
 	wtfs_touch_dir(dir);
@@ -269,6 +271,8 @@ static void wtfs_remove(struct inode *dir, struct dentry *dentry)
 		clear_nlink(inode);
 		wtfs_drop_subdir(dir);
 	} else {
+		if (inode->i_nlink > 1)
+			wtfs_give_inode(inode->i_sb);
 		drop_nlink(inode);
 	}
 	wtfs_unpin(dentry);
@@ -297,8 +301,8 @@ static int wtfs_symlink(struct mnt_idmap *idmap, struct inode *dir, struct dentr
 {
 	struct inode *inode = wtfs_new(dir->i_sb, dir, S_IFLNK | 0777, 0);
 
-	if (!inode)
-		return -ENOMEM;
+	if (IS_ERR(inode))
+		return PTR_ERR(inode);
 	inode->i_link = kstrdup(target, GFP_KERNEL_ACCOUNT);
 	if (!inode->i_link) {
 		iput(inode);
@@ -312,8 +316,8 @@ static int wtfs_tmpfile(struct mnt_idmap *idmap, struct inode *dir, struct file 
 {
 	struct inode *inode = wtfs_new(dir->i_sb, dir, mode, 0);
 
-	if (!inode)
-		return -ENOMEM;
+	if (IS_ERR(inode))
+		return PTR_ERR(inode);
 	d_tmpfile(file, inode);
 	return finish_open_simple(file, 0);
 }
@@ -321,7 +325,10 @@ static int wtfs_tmpfile(struct mnt_idmap *idmap, struct inode *dir, struct file 
 static int wtfs_link(struct dentry *old_dentry, struct inode *dir, struct dentry *dentry)
 {
 	struct inode *inode = d_inode(old_dentry);
+	int err = inode->i_nlink ? wtfs_take_inode(dir->i_sb) : 0;
 
+	if (err)
+		return err;
 	ihold(inode);
 	inc_nlink(inode);
 	inode_set_ctime_current(inode);
@@ -489,6 +496,7 @@ static struct inode *wtfs_alloc_inode(struct super_block *sb)
 	wi->users = 0;
 	wi->owned = false;
 	wi->reserved = 0;
+	wi->counted = 0;
 	wi->memory = false;
 	wi->seals = 0;
 	wi->hidden = RB_ROOT;
@@ -502,6 +510,7 @@ static void wtfs_evict_inode(struct inode *inode)
 
 	truncate_inode_pages_final(&inode->i_data);
 	clear_inode(inode);
+	wtfs_uncount(inode);
 	if (wi->handle)
 		wt_call(fs_release, wi->handle);
 	wtfs_names_free(&wi->hidden);
@@ -524,6 +533,7 @@ static int wtfs_statfs(struct dentry *dentry, struct kstatfs *stat)
 	stat->f_bavail = WTFS_BLOCKS;
 	stat->f_files = WTFS_FILES;
 	stat->f_ffree = WTFS_FILES;
+	wtfs_statfs_limits(dentry->d_sb, stat);
 	return 0;
 }
 
@@ -533,12 +543,12 @@ const struct super_operations wtfs_super_ops = {
 	.evict_inode = wtfs_evict_inode,
 	.drop_inode = generic_delete_inode,
 	.statfs = wtfs_statfs,
+	.show_options = wtfs_show_limits,
 };
 
-static int wtfs_fill_super(struct super_block *sb, struct fs_context *fc)
+/* Sets up a superblock; its root, with these permission bits, or an ERR_PTR. */
+struct inode *wtfs_fill(struct super_block *sb, umode_t mode)
 {
-	struct inode *root;
-
 	sb->s_magic = WTFS_MAGIC;
 	sb->s_op = &wtfs_super_ops;
 	sb->s_xattr = wtfs_xattrs;
@@ -547,9 +557,15 @@ static int wtfs_fill_super(struct super_block *sb, struct fs_context *fc)
 	sb->s_blocksize_bits = PAGE_SHIFT;
 	sb->s_time_gran = 1;
 	sb->s_flags |= SB_NOSEC;
-	root = wtfs_new(sb, NULL, S_IFDIR | 0755, 0);
-	if (!root)
-		return -ENOMEM;
+	return wtfs_new(sb, NULL, S_IFDIR | mode, 0);
+}
+
+static int wtfs_fill_super(struct super_block *sb, struct fs_context *fc)
+{
+	struct inode *root = wtfs_fill(sb, 0755);
+
+	if (IS_ERR(root))
+		return PTR_ERR(root);
 	wtfs_i(root)->lower = WTFS_LOWER_ROOT;
 	sb->s_root = d_make_root(root);
 	return sb->s_root ? 0 : -ENOMEM;
@@ -571,11 +587,14 @@ static int wtfs_init_fs_context(struct fs_context *fc)
 }
 
 /* kill_litter_super() takes one reference from every dentry: first let those go that have none of their own. */
-static void wtfs_kill_sb(struct super_block *sb)
+void wtfs_kill_sb(struct super_block *sb)
 {
+	struct wtfs_limits *limits = sb->s_fs_info;
+
 	if (sb->s_root)
 		shrink_dcache_sb(sb);
 	kill_litter_super(sb);
+	kfree(limits);
 }
 
 static struct file_system_type wtfs_type = {
@@ -586,13 +605,10 @@ static struct file_system_type wtfs_type = {
 
 static int __init wtfs_init(void)
 {
-	int err;
-
 	wtfs_inode_cache = kmem_cache_create("wtfs_inode", sizeof(struct wtfs_inode), 0,
 					     SLAB_RECLAIM_ACCOUNT | SLAB_ACCOUNT, wtfs_init_once);
 	if (!wtfs_inode_cache)
 		return -ENOMEM;
-	err = wtfs_handles_init();
-	return err ? err : register_filesystem(&wtfs_type);
+	return wtfs_handles_init() ?: register_filesystem(&wtfs_type) ?: wtfs_tmpfs_init();
 }
 fs_initcall(wtfs_init);

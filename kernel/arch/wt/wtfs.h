@@ -2,7 +2,7 @@
 #ifndef _WT_WTFS_H
 #define _WT_WTFS_H
 /* What the parts of wtfs share: wtfs.c tree and superblock, wtfs_dir.c directories, wtfs_file.c contents,
- * wtfs_memfd.c files of no directory. */
+ * wtfs_memfd.c files of no directory, wtfs_tmpfs.c trees without a lower one. */
 #include <linux/fs.h>
 #include <linux/rbtree.h>
 #include <linux/xattr.h>
@@ -10,6 +10,28 @@
 #include <asm/host.h>
 
 #define WTFS_MAGIC 0x77746673UL
+/* Size and free space by statfs, in pages: 64 GiB. The true limit is the host's, and differs from machine to machine. */
+#define WTFS_BLOCKS (16ULL << 20)
+/* Files that fit, likewise: one for 16 KiB, as mke2fs makes room for. */
+#define WTFS_FILES (WTFS_BLOCKS / 4)
+
+/**
+ * struct wtfs_limits - what a tmpfs may hold, and holds: its super_block's s_fs_info
+ * @max_blocks: pages of contents; 0: any number
+ * @max_inodes: inodes, a further name counting as one; 0: any number
+ * @blocks: pages there are
+ * @inodes: inodes there are
+ * @mode: permission bits of its root, as mounted
+ * @uid: owner of its root
+ * @gid: its group
+ */
+struct wtfs_limits {
+	u64 max_blocks, max_inodes;
+	u64 blocks, inodes;
+	umode_t mode;
+	kuid_t uid;
+	kgid_t gid;
+};
 
 /**
  * struct wtfs_inode - a file of the node
@@ -31,6 +53,7 @@ struct wtfs_inode {
 	u32 users;
 	bool owned;
 	u64 reserved;
+	u64 counted;
 	bool memory;
 	u32 seals;
 	struct rb_root hidden;
@@ -63,6 +86,8 @@ extern const struct super_operations wtfs_super_ops;
 extern const struct xattr_handler *const wtfs_xattrs[];
 struct inode *wtfs_new(struct super_block *sb, const struct inode *dir, umode_t mode, dev_t rdev);
 void wtfs_pin(struct dentry *dentry);
+struct inode *wtfs_fill(struct super_block *sb, umode_t mode);
+void wtfs_kill_sb(struct super_block *sb);
 
 /* wtfs_dir.c */
 extern const struct file_operations wtfs_dir_fops;
@@ -76,6 +101,16 @@ extern const struct file_operations wtfs_file_fops;
 int wtfs_resize(struct inode *inode, struct dentry *dentry, u64 size);
 u64 wtfs_storage(const struct inode *inode);
 int wtfs_handles_init(void);
+
+/* wtfs_tmpfs.c */
+int wtfs_take_inode(struct super_block *sb);
+void wtfs_give_inode(struct super_block *sb);
+void wtfs_count(struct inode *inode);
+void wtfs_uncount(struct inode *inode);
+s64 wtfs_room(struct inode *inode, u64 pos, u64 len);
+void wtfs_statfs_limits(struct super_block *sb, struct kstatfs *stat);
+int wtfs_show_limits(struct seq_file *seq, struct dentry *root);
+int wtfs_tmpfs_init(void);
 
 /* wtfs_memfd.c */
 int wtfs_seal_resize(const struct inode *inode, u64 size);

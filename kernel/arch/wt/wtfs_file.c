@@ -94,6 +94,7 @@ int wtfs_resize(struct inode *inode, struct dentry *dentry, u64 size)
 	i_size_write(inode, size);
 	if (size < old_size)
 		wtfs_i(inode)->reserved = min(wtfs_i(inode)->reserved, size);
+	wtfs_count(inode);
 	inode_set_mtime_to_ts(inode, inode_set_ctime_current(inode));
 	return 0;
 }
@@ -203,6 +204,8 @@ static ssize_t wtfs_write_locked(struct kiocb *iocb, struct iov_iter *from)
 	if (len <= 0)
 		return len;
 	len = wtfs_seal_write(inode, iocb->ki_pos, len);
+	if (len >= 0)
+		len = wtfs_room(inode, iocb->ki_pos, len);
 	if (len < 0)
 		return len;
 	iov_iter_truncate(from, len);
@@ -217,6 +220,7 @@ static ssize_t wtfs_write_locked(struct kiocb *iocb, struct iov_iter *from)
 	io.handle = handle;
 	io.pos = iocb->ki_pos;
 	len = iterate_and_advance(from, len, &io, wtfs_write_user_step, wtfs_write_step);
+	wtfs_count(inode);
 	iocb->ki_pos += len;
 	if (iocb->ki_pos > i_size_read(inode))
 		i_size_write(inode, iocb->ki_pos);
@@ -234,6 +238,23 @@ static ssize_t wtfs_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	return result;
 }
 
+/* Whether seals, limits and the like permit it. */
+static int wtfs_may_fallocate(struct inode *inode, int mode, u64 start, u64 len)
+{
+	u64 end = start + len;
+	s64 err = 0;
+
+	if (!(mode & FALLOC_FL_KEEP_SIZE))
+		err = inode_newsize_ok(inode, end) ?: wtfs_seal_resize(inode, max_t(u64, end, i_size_read(inode)));
+	if (!err && mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
+		err = wtfs_seal_write(inode, start, 0);
+	if (!err && !(mode & FALLOC_FL_PUNCH_HOLE)) {
+		err = wtfs_room(inode, start, len);
+		err = err == len ? 0 : -ENOSPC;
+	}
+	return err;
+}
+
 static long wtfs_fallocate(struct file *file, int mode, loff_t start, loff_t len)
 {
 	struct inode *inode = file_inode(file);
@@ -245,11 +266,7 @@ static long wtfs_fallocate(struct file *file, int mode, loff_t start, loff_t len
 	if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
 		return -EOPNOTSUPP;
 	inode_lock(inode);
-	err = mode & FALLOC_FL_KEEP_SIZE ? 0 : inode_newsize_ok(inode, end) ?: wtfs_seal_resize(inode, max_t(u64, end, i_size_read(inode)));
-	if (!err && mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE))
-		err = wtfs_seal_write(inode, start, 0);
-	if (!err)
-		err = file_modified(file);
+	err = wtfs_may_fallocate(inode, mode, start, len) ?: file_modified(file);
 	if (!err && mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE)) {
 		handle = wtfs_own(inode, dentry, i_size_read(inode));
 		err = handle < 0 ? handle : wt_call(fs_punch, handle, start, len);
@@ -258,6 +275,7 @@ static long wtfs_fallocate(struct file *file, int mode, loff_t start, loff_t len
 		err = wtfs_resize(inode, dentry, end);
 	if (!err && !(mode & FALLOC_FL_PUNCH_HOLE))
 		wtfs_i(inode)->reserved = max(wtfs_i(inode)->reserved, end);
+	wtfs_count(inode);
 	inode_unlock(inode);
 	return err;
 }
@@ -400,10 +418,10 @@ struct file *wtfs_open_handle(u64 handle, int flags, const char *name)
 	struct file *file;
 
 	/* Everyone may: which user opens /dev/stdout again is not known here. */
-	inode = size < 0 ? NULL : wtfs_new(wtfs_handle_mount->mnt_sb, NULL, S_IFREG | 0666, 0);
-	if (!inode) {
+	inode = size < 0 ? ERR_PTR(size) : wtfs_new(wtfs_handle_mount->mnt_sb, NULL, S_IFREG | 0666, 0);
+	if (IS_ERR(inode)) {
 		wt_call(fs_release, handle);
-		return ERR_PTR(size < 0 ? size : -ENOMEM);
+		return ERR_CAST(inode);
 	}
 	wtfs_i(inode)->handle = handle;
 	wtfs_i(inode)->owned = true;
