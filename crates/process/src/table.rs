@@ -39,11 +39,11 @@ pub const HOST_CALLS: &[HostCall] = &[
         "mmap",
         Partial,
         "hints count only where free in the program's own addresses; MAP_FIXED elsewhere: ENOMEM; MAP_HUGETLB: ENOMEM; \
-         MAP_32BIT only for programs linked to fixed addresses; MAP_GROWSDOWN does not grow; no RLIMIT_AS",
+         MAP_32BIT only for programs linked to fixed addresses; MAP_GROWSDOWN does not grow",
     ),
     row(10, "mprotect", Full, ""),
     row(11, "munmap", Full, ""),
-    row(12, "brk", Partial, "at most 240 MiB, whatever RLIMIT_DATA says"),
+    row(12, "brk", Partial, "at most 240 MiB"),
     row(
         25,
         "mremap",
@@ -116,6 +116,13 @@ pub const HOST_CALLS: &[HostCall] = &[
         Partial,
         "ARCH_SET_FS and ARCH_GET_FS; ARCH_SET_GS: EPERM, GS is the engine's",
     ),
+    row(
+        160,
+        "setrlimit",
+        Partial,
+        "RLIMIT_STACK counts from the next exec on; RLIMIT_MEMLOCK and RLIMIT_CPU have no effect; so in prlimit64",
+    ),
+    row(163, "acct", Refused, "ENOSYS: there is no process accounting"),
     row(167, "swapon", Refused, "ENOSYS: a node has no disks"),
     row(168, "swapoff", Refused, "ENOSYS: a node has no disks"),
     row(169, "reboot", Refused, "EPERM: end the node's programs instead"),
@@ -123,6 +130,7 @@ pub const HOST_CALLS: &[HostCall] = &[
     row(173, "ioperm", Refused, "ENOSYS: there are no ports"),
     row(175, "init_module", Refused, "ENOSYS: everything is built in"),
     row(176, "delete_module", Refused, "ENOSYS: everything is built in"),
+    row(179, "quotactl", Refused, "ENOSYS: there are no quotas"),
     row(
         206,
         "io_setup",
@@ -138,6 +146,8 @@ pub const HOST_CALLS: &[HostCall] = &[
     row(238, "set_mempolicy", Refused, "ENOSYS: a node has one memory"),
     row(239, "get_mempolicy", Refused, "ENOSYS: a node has one memory"),
     row(246, "kexec_load", Refused, "ENOSYS: the scenario chooses the kernel"),
+    row(251, "ioprio_set", Refused, "ENOSYS: a node has no disks"),
+    row(252, "ioprio_get", Refused, "ENOSYS: a node has no disks"),
     row(256, "migrate_pages", Refused, "ENOSYS: a node has one memory"),
     row(
         278,
@@ -195,6 +205,7 @@ pub const HOST_CALLS: &[HostCall] = &[
     row(427, "io_uring_register", Refused, "ENOSYS"),
     row(435, "clone3", Partial, "as clone"),
     row(440, "process_madvise", Refused, "ENOSYS"),
+    row(443, "quotactl_fd", Refused, "ENOSYS: there are no quotas"),
     row(447, "memfd_secret", Refused, "ENOSYS"),
     row(453, "map_shadow_stack", Refused, "ENOSYS: there are no shadow stacks"),
     row(462, "mseal", Refused, "ENOSYS"),
