@@ -1,4 +1,4 @@
-//! The words every other crate shares: virtual time, rates, sizes, probabilities, ids and seeded random streams.
+//! The words every other crate shares: virtual time, rates, sizes, costs, probabilities, ids and seeded random streams.
 //!
 //! All arithmetic is in integers and exact. What does not fit panics with the values that did not: a clock that
 //! wrapped is a bug of the engine, and no result of such a run could be trusted. Text that people write goes
@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod byte_cost;
 pub mod hashes;
 mod id;
 mod probability;
@@ -15,6 +16,7 @@ mod size;
 mod time;
 mod units;
 
+pub use byte_cost::ByteCost;
 pub use id::{IfaceId, NodeId};
 pub use probability::Probability;
 pub use random::Rng;

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use windtunnel_base::{Rng, random};
-use windtunnel_kernel::{BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState};
+use windtunnel_kernel::{BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState, abi};
 use windtunnel_links::{Link, LinkParams};
 use windtunnel_process::trap::TrapThread;
 use windtunnel_process::{ImageHook, NodeConfig, ProcessHost};
@@ -246,6 +246,10 @@ impl Builder<'_> {
             nics: nics.collect(),
             quantum_calls: QUANTUM_CALLS,
             quantum_ns: QUANTUM_NS,
+            cpu: abi::Cpu {
+                syscall_ns: spec.cpu.syscall.as_ns(),
+                copy_ps: spec.cpu.copy.as_ps(),
+            },
             vector_state: self.vector_state,
         };
         let shared = self.books.shared.clone();

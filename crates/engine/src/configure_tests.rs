@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use windtunnel_scenario::{Interface, NodeKind, Route};
+use windtunnel_scenario::{Cpu, Interface, NodeKind, Route};
 
 /// Answers every call; netlink requests with acknowledgements, or as `refuse` says.
 #[derive(Default)]
@@ -91,6 +91,7 @@ fn router() -> Node {
         position: None,
         kernel: "6.12".into(),
         memory_bytes: 64 << 20,
+        cpu: Cpu::default(),
         interfaces: vec![Interface {
             name: "eth0".into(),
             mac: [2, 0, 0, 0, 0, 1],

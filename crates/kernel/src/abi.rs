@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_void};
 use core::mem::{offset_of, size_of};
 
 /// `WT_ABI_VERSION`
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// `WT_FRAME_DAMAGED`: a link changed bits of the frame.
 pub const FRAME_DAMAGED: u32 = 0x1;
 /// `WT_FRAME_SMALL`: data capacity of a pool buffer, bytes.
@@ -391,6 +391,15 @@ pub struct NicConf {
     pub shared: *mut Nic,
 }
 
+/// `struct wt_cpu`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Cpu {
+    pub syscall_ns: u64,
+    pub copy_ps: u64,
+}
+
 /// `struct wt_boot`
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -413,6 +422,7 @@ pub struct Boot {
     pub nic_count: u32,
     pub reserved: u32,
     pub nics: *const NicConf,
+    pub cpu: Cpu,
 }
 
 /// `struct wt_kernel`, the one export of an image.
@@ -454,6 +464,7 @@ const _: () = {
     assert!(size_of::<HostOps>() == 8 + 31 * 8);
     assert!(size_of::<MemKey>() == 16);
     assert!(size_of::<NicConf>() == 40);
-    assert!(size_of::<Boot>() == 136);
+    assert!(size_of::<Cpu>() == 16);
+    assert!(size_of::<Boot>() == 152);
     assert!(size_of::<Kernel>() == 48);
 };

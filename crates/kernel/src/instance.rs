@@ -42,6 +42,8 @@ pub struct BootConfig {
     pub quantum_calls: u32,
     /// How long it then sleeps, ns.
     pub quantum_ns: u32,
+    /// What work costs on the instance's CPU.
+    pub cpu: abi::Cpu,
     /// What to save of a program thread's vector registers.
     pub vector_state: VectorState,
 }
@@ -240,7 +242,7 @@ impl<H: Host> Instance<H> {
         }
     }
 
-    /// Runs the kernel until it is idle, at `now_ns`, with the frames `rx` arriving. They are the caller's again
+    /// Runs the kernel until it is idle, or its CPU is busy until a later time, at `now_ns`, with the frames `rx` arriving. They are the caller's again
     /// afterwards, to be dropped or sent elsewhere.
     ///
     /// # Panics
@@ -340,7 +342,7 @@ impl<H: Host> Instance<H> {
         ))
     }
 
-    /// Absolute time of the next timer, ns.
+    /// Absolute time of the next timer, or when the CPU is done with what it is busy with, ns.
     #[inline]
     pub fn next_timer(&self) -> Option<u64> {
         // SAFETY: the kernel is not running.
@@ -568,6 +570,7 @@ impl BootArguments {
             nic_count: nics.len() as u32,
             reserved: 0,
             nics: nics.as_ptr(),
+            cpu: config.cpu,
         });
         Self {
             _cmdline: cmdline,

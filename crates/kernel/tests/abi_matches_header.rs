@@ -81,9 +81,10 @@ fn facts() -> (Facts, String) {
             start, end, offset, ino, dev_major, dev_minor, prot, flags, path_len, reserved, path
         }
         NicConf = nic_conf { name, mac, reserved, mtu, ring, shared }
+        Cpu = cpu { syscall_ns, copy_ps }
         Boot = boot {
             version, size, ops, host, entry, ram, ram_size, seed, epoch_s, cmdline, xsave_mask, xsave_size,
-            quantum_calls, quantum_ns, nic_count, reserved, nics
+            quantum_calls, quantum_ns, nic_count, reserved, nics, cpu
         }
         Kernel = kernel { version, size, boot, enter, release, banner, current_comm }
     }

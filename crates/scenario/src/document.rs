@@ -5,7 +5,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::schema::{
-    DurationText, EndpointText, EpochText, MacText, ProbabilityText, QueueText, RateText, Scalar, SizeText,
+    ByteCostText, DurationText, EndpointText, EpochText, MacText, ProbabilityText, QueueText, RateText, Scalar,
+    SizeText,
 };
 use crate::text::{Entries, Flexible, Text, Words};
 
@@ -72,6 +73,8 @@ pub(crate) struct NodeDefaultsDoc {
     /// RAM of the kernel.
     #[schemars(with = "Option<SizeText>")]
     pub memory: Option<Text>,
+    /// What work costs on the CPU: `instant` (default), or its costs.
+    pub cpu: Option<Flexible<CpuDoc>>,
     /// MTU of all interfaces, in bytes.
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Text>,
@@ -95,6 +98,8 @@ pub(crate) struct NodeDoc {
     /// RAM of the kernel, 64MiB by default.
     #[schemars(with = "Option<SizeText>")]
     pub memory: Option<Text>,
+    /// What work costs on the CPU: `instant` (default), or costs in place of those of `defaults`.
+    pub cpu: Option<Flexible<CpuDoc>>,
     /// Addresses with prefix length, by interface: one or a list.
     #[serde(default)]
     pub addresses: Entries<Words>,
@@ -117,6 +122,19 @@ pub(crate) struct NodeDoc {
     /// Programs to run.
     #[serde(default)]
     pub processes: Vec<ProcessDoc>,
+}
+
+/// The CPU is busy for as long as these add up to; what is not named is free.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Cpu")]
+pub(crate) struct CpuDoc {
+    /// Each system call of a program.
+    #[schemars(with = "Option<DurationText>")]
+    pub syscall: Option<Text>,
+    /// Each byte copied between a program and its kernel.
+    #[schemars(with = "Option<ByteCostText>")]
+    pub copy: Option<Text>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
-use windtunnel_base::{IfaceId, NodeId, SimDuration, SimTime};
+use windtunnel_base::{ByteCost, IfaceId, NodeId, SimDuration, SimTime};
 use windtunnel_links::{LinkChange, LinkParams};
 
 use crate::expect::Expect;
@@ -60,6 +60,8 @@ pub struct Node {
     pub kernel: String,
     /// RAM of its kernel; a multiple of 4 KiB.
     pub memory_bytes: u64,
+    /// What work costs on its CPU; nothing unless given.
+    pub cpu: Cpu,
     /// One per link end, in natural order of their names: eth2 before eth10. [`IfaceId::index`] counts them.
     pub interfaces: Vec<Interface>,
     /// To be set in this order, after the addresses.
@@ -72,6 +74,15 @@ pub struct Node {
     pub setup: Vec<Vec<String>>,
     /// Programs, in the order of the file; those of events with `exec` come last.
     pub processes: Vec<Process>,
+}
+
+/// What work costs on the one CPU of a node. By default it takes no time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpu {
+    /// Each system call of a program; at most a second.
+    pub syscall: SimDuration,
+    /// Each byte copied between a program and its kernel; at most 1 us.
+    pub copy: ByteCost,
 }
 
 /// One end of a link.

@@ -36,6 +36,7 @@ macro_rules! text_schema {
 text_schema! {
     DurationText: r"^[0-9]+(\.[0-9]+)?(ns|us|ms|s|min|h)$", "A span of virtual time, for instance 5ms.";
     RateText: r"^[0-9]+(\.[0-9]+)?(bit|kbit|Mbit|Gbit|Tbit)$", "Bits per second, for instance 10Mbit.";
+    ByteCostText: r"^[0-9]+(\.[0-9]+)?(ps/B|ns/B|us/B)$", "Time per byte, for instance 0.1ns/B.";
     SizeText: r"^[0-9]+(\.[0-9]+)?(B|kB|MB|GB|KiB|MiB|GiB)$", "An amount of data, for instance 64MiB.";
     ProbabilityText: r"^[0-9]+(\.[0-9]+)?(%|ppm|ppb)$", "A probability, for instance 0.01%.";
     QueueText: r"^(nic|[0-9]+p|[0-9]+(\.[0-9]+)?(B|kB|MB|GB|KiB|MiB|GiB))$",

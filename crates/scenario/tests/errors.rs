@@ -74,6 +74,29 @@ const CASES: &[(&str, &str, &str)] = &[
     ("bad epoch", "{stop: 10s}", "{stop: 10s, epoch: 2026-02-30}"),
     ("bad seed", "{stop: 10s}", "{stop: 10s, seed: -1}"),
     ("memory too small", "  h2:\n", "  h2:\n    memory: 1MiB\n"),
+    ("unknown model of a CPU", "  h2:\n", "  h2:\n    cpu: fast\n"),
+    ("unknown cost", "  h2:\n", "  h2:\n    cpu: {sycall: 1us}\n"),
+    (
+        "cost of a call without unit",
+        "  h2:\n",
+        "  h2:\n    cpu: {syscall: 300}\n",
+    ),
+    (
+        "cost of a call too large",
+        "  h2:\n",
+        "  h2:\n    cpu: {syscall: 1min}\n",
+    ),
+    (
+        "cost of a byte that is a time",
+        "  h2:\n",
+        "  h2:\n    cpu: {copy: 0.1ns}\n",
+    ),
+    (
+        "cost of a byte that is a rate",
+        "  h2:\n",
+        "  h2:\n    cpu: {copy: 10GB/s}\n",
+    ),
+    ("cost of a byte too large", "  h2:\n", "  h2:\n    cpu: {copy: 2us/B}\n"),
     ("MTU too small", "  h2:\n", "  h2:\n    interfaces: {eth0: {mtu: 60}}\n"),
     (
         "multicast MAC",

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use windtunnel_base::{ByteSize, IfaceId, NodeId, Probability, Rate, SimDuration, SimTime};
+use windtunnel_base::{ByteCost, ByteSize, IfaceId, NodeId, Probability, Rate, SimDuration, SimTime};
 use windtunnel_links::{LinkChange, LinkParams, QueueLimit};
-use windtunnel_scenario::{Action, End, Event, Expect, FileContent, Scenario, StdoutCheck, User};
+use windtunnel_scenario::{Action, Cpu, End, Event, Expect, FileContent, Scenario, StdoutCheck, User};
 
 const TEXT: &str = r#"
 version: 1
 run: {stop: 1min, capture: all}
 defaults:
-  node: {memory: 32MiB, mtu: 9000, sysctls: {net.ipv4.tcp_congestion_control: bbr, net.ipv4.ip_forward: 0}}
+  node: {memory: 32MiB, cpu: {syscall: 300ns, copy: 0.1ns/B}, mtu: 9000, sysctls: {net.ipv4.tcp_congestion_control: bbr, net.ipv4.ip_forward: 0}}
   link: {rate: 1Gbit, delay: 1ms, loss: 1%}
 nodes:
   h1:
@@ -33,9 +33,10 @@ nodes:
   r1:
     kind: router
     memory: 64MB
+    cpu: {syscall: 1.5us}
     interfaces: {eth2: {mac: "02:aa:00:00:00:01", mtu: 1500, capture: false, addresses: 10.0.2.1/24}}
     sysctls: {net.ipv6.conf.all.forwarding: 0}
-  h2: {}
+  h2: {cpu: instant}
 links:
   - endpoints: ["h2:eth0", "r1:eth10"]
     both: {delay: 5ms, queue: 100p}
@@ -59,10 +60,15 @@ fn nodes_take_defaults_and_own_values() {
         ("two", 1, 1_767_225_600)
     );
     assert_eq!(scenario.sha256.len(), 64);
-    let [h1, r1, _] = &scenario.nodes[..] else {
+    let [h1, r1, h2] = &scenario.nodes[..] else {
         panic!("three nodes")
     };
     assert_eq!((h1.memory_bytes, r1.memory_bytes), (32 << 20, 64_000_000));
+    let cpu = |syscall_ns, copy_ps| Cpu {
+        syscall: SimDuration::from_ns(syscall_ns),
+        copy: ByteCost::from_ps(copy_ps),
+    };
+    assert_eq!([h1.cpu, r1.cpu, h2.cpu], [cpu(300, 100), cpu(1500, 100), cpu(0, 0)]);
     assert_eq!((h1.kernel.as_str(), h1.sysctls.len()), ("6.12", 2));
     // kind < defaults < own.
     let sysctls: Vec<_> = r1

@@ -12,8 +12,8 @@
  * is good until the entry ends, and the kernel runs until it has nothing to do, so it is read in place. A NIC whose
  * interrupts are moderated (ethtool -C rx-usecs; off at first) keeps what arrived until its timer is due.
  *
- * Locking: interrupts come only at the start of an entry, when the CPU was idle; the interrupt functions here never meet
- * a transmit half done.
+ * Locking: interrupts come only at the start of an entry, when the CPU was idle or a call is over but for the time it
+ * takes; the interrupt functions here never meet a transmit half done.
  */
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>

@@ -146,9 +146,12 @@ static size_t wtfs_read_step(void *to, size_t done, size_t len, void *arg, void 
 
 static size_t wtfs_read_user_step(void __user *to, size_t done, size_t len, void *arg, void *unused)
 {
-	if (!wt_within_reach(to))
-		return len;
-	return wtfs_read_step((__force void *)to, done, len, arg, unused);
+	size_t left = len;
+
+	if (wt_within_reach(to))
+		left = wtfs_read_step((__force void *)to, done, len, arg, unused);
+	wt_copied += len - left;
+	return left;
 }
 
 static size_t wtfs_write_step(void *from, size_t done, size_t len, void *arg, void *unused)
@@ -165,9 +168,12 @@ static size_t wtfs_write_step(void *from, size_t done, size_t len, void *arg, vo
 
 static size_t wtfs_write_user_step(void __user *from, size_t done, size_t len, void *arg, void *unused)
 {
-	if (!wt_within_reach(from))
-		return len;
-	return wtfs_write_step((__force void *)from, done, len, arg, unused);
+	size_t left = len;
+
+	if (wt_within_reach(from))
+		left = wtfs_write_step((__force void *)from, done, len, arg, unused);
+	wt_copied += len - left;
+	return left;
 }
 
 static ssize_t wtfs_read_iter(struct kiocb *iocb, struct iov_iter *to)

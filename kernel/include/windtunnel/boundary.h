@@ -11,7 +11,8 @@
  *
  * Rules
  *  - One host thread at a time is inside an instance. Time does not move while it is there.
- *  - wt_enter() runs the kernel, and the programs on it, until all is idle, then returns.
+ *  - wt_enter() runs the kernel, and the programs on it, until all is idle, then returns. With costs in struct wt_cpu
+ *    it also returns where the CPU is busy until a later time: entries before that take interrupts only.
  *  - The hot path has no call out: time is read from, and timers and frames are written to, struct wt_entry.
  *  - A call out (struct wt_host_ops) runs on the host's stack, below the frame of wt_enter(), with the
  *    host's FS base. It must not enter any instance. Results < 0 are Linux errno values negated.
@@ -22,7 +23,7 @@
 #ifndef WINDTUNNEL_BOUNDARY_H
 #define WINDTUNNEL_BOUNDARY_H
 
-#define WT_ABI_VERSION 2
+#define WT_ABI_VERSION 3
 
 typedef unsigned char wt_u8;
 typedef unsigned short wt_u16;
@@ -89,7 +90,7 @@ struct wt_nic {
 #define WT_TX_MAX 1024u
 struct wt_entry {
 	wt_u64 now_ns;           /* [h>k] virtual time since the start of the run; never smaller than before */
-	wt_u64 next_timer_ns;    /* [k>h] absolute time of the next timer; ~0: none */
+	wt_u64 next_timer_ns;    /* [k>h] absolute time of the next timer, or when work that takes time is done; ~0: none */
 	wt_u32 events;           /* [h>k] WT_EV_* besides rx and a due timer; the kernel clears it */
 	wt_u32 rx_count;         /* [h>k] frames arriving now */
 	struct wt_rx *rx;        /* [h>k] */
@@ -336,6 +337,12 @@ struct wt_nic_conf {
 	struct wt_nic *shared;
 };
 
+/* What work costs on the one CPU of a node. All zero: it takes no time. */
+struct wt_cpu {
+	wt_u64 syscall_ns;       /* [h>k] each system call of a program */
+	wt_u64 copy_ps;          /* [h>k] each byte copied between a program and its kernel, picoseconds */
+};
+
 struct wt_boot {
 	wt_u32 version;          /* WT_ABI_VERSION */
 	wt_u32 size;             /* sizeof(struct wt_boot) */
@@ -354,6 +361,7 @@ struct wt_boot {
 	wt_u32 nic_count;
 	wt_u32 reserved;
 	const struct wt_nic_conf *nics;
+	struct wt_cpu cpu;
 };
 
 /* ----------------------------------------------------------------- exports */
@@ -395,7 +403,8 @@ WT_SIZE(wt_map, 56 + 4096);
 WT_SIZE(wt_host_ops, 8 + 31 * 8);
 WT_SIZE(wt_mem_key, 16);
 WT_SIZE(wt_nic_conf, 40);
-WT_SIZE(wt_boot, 136);
+WT_SIZE(wt_cpu, 16);
+WT_SIZE(wt_boot, 152);
 WT_SIZE(wt_kernel, 48);
 
 #endif

@@ -89,6 +89,7 @@ pub fn config(cmdline: &str) -> BootConfig {
         nics: vec![nic(0), nic(1)],
         quantum_calls: 32,
         quantum_ns: 100,
+        cpu: abi::Cpu::default(),
         vector_state: VectorState::FXSAVE_ONLY,
     }
 }

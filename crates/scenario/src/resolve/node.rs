@@ -1,17 +1,19 @@
 //! Nodes: kernel, interfaces, routes, files, programs.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::path::Path;
+use std::str::FromStr;
 
 use ipnet::IpNet;
-use windtunnel_base::ByteSize;
+use windtunnel_base::{ByteCost, ByteSize, SimDuration, UnitError};
 
 use super::link::Ends;
 use super::{KERNELS, address, leaf, process};
-use crate::document::{FileDoc, InterfaceDoc, NodeDefaultsDoc, NodeDoc, RouteDoc};
+use crate::document::{CpuDoc, FileDoc, InterfaceDoc, NodeDefaultsDoc, NodeDoc, RouteDoc};
 use crate::error::Problem;
-use crate::model::{FileContent, FileSpec, Interface, Node, NodeKind, Route};
+use crate::model::{Cpu, FileContent, FileSpec, Interface, Node, NodeKind, Route};
 use crate::text::{Entries, Flexible, ShortOr, Text};
 
 const DEFAULT_MEMORY: ByteSize = ByteSize::from_mib(64);
@@ -19,6 +21,10 @@ const MEMORY_MIN: ByteSize = ByteSize::from_mib(16);
 /// A node's RAM lies between 1 and 4 GiB of its address range.
 const MEMORY_MAX: ByteSize = ByteSize::from_mib(2048);
 const PAGE_BYTES: u64 = 4096;
+
+/// Most that one thing may cost: more would be a mistake, and nothing overflows below it.
+const EVENT_COST_MAX: SimDuration = SimDuration::from_s(1);
+const BYTE_COST_MAX: ByteCost = ByteCost::from_ps(1_000_000);
 
 /// Ethernet's usual one.
 const DEFAULT_MTU: u64 = 1500;
@@ -66,6 +72,7 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
         position: doc.position,
         kernel: kernel.to_owned(),
         memory_bytes: memory(doc.memory.as_ref().or(defaults.and_then(|node| node.memory.as_ref())))?,
+        cpu: cpu(&[defaults.and_then(|node| node.cpu.as_ref()), doc.cpu.as_ref()])?,
         routes: doc
             .routes
             .iter()
@@ -110,6 +117,43 @@ fn memory(text: Option<&Text>) -> Result<u64, Problem> {
         .allowed(format!("{MEMORY_MIN} to {MEMORY_MAX}")));
     }
     Ok(size.as_bytes().next_multiple_of(PAGE_BYTES))
+}
+
+/// Later layers win, value by value; `instant` takes back what was given before.
+fn cpu(layers: &[Option<&Flexible<CpuDoc>>]) -> Result<Cpu, Problem> {
+    let mut cpu = Cpu::default();
+    for layer in layers.iter().flatten() {
+        let costs = match &layer.shape {
+            ShortOr::Long(costs) => costs,
+            ShortOr::Short(word) if word == "instant" => {
+                cpu = Cpu::default();
+                continue;
+            }
+            ShortOr::Short(word) => {
+                return Err(Problem::new(layer.at, format!("`{word}` is not a model of a CPU"))
+                    .allowed("`instant`, or costs as in {syscall: 300ns, copy: 0.1ns/B}"));
+            }
+        };
+        if let Some(text) = &costs.syscall {
+            cpu.syscall = at_most(text, EVENT_COST_MAX, "a cost of a system call")?;
+        }
+        if let Some(text) = &costs.copy {
+            cpu.copy = at_most(text, BYTE_COST_MAX, "a cost of a byte")?;
+        }
+    }
+    Ok(cpu)
+}
+
+/// A quantity that is not more than `max`; `what` with its article.
+fn at_most<T>(text: &Text, max: T, what: &str) -> Result<T, Problem>
+where
+    T: FromStr<Err = UnitError> + PartialOrd + Display,
+{
+    let value: T = leaf::quantity(text)?;
+    if value > max {
+        return Err(Problem::new(text.at, format!("`{}` is not {what}", text.value)).allowed(format!("at most {max}")));
+    }
+    Ok(value)
 }
 
 fn interfaces(node: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Result<Vec<Interface>, Problem> {

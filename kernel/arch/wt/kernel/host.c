@@ -15,6 +15,7 @@
 #include <generated/utsrelease.h>
 #include <asm/host.h>
 #include <asm/irq_regs.h>
+#include <asm/mmu_context.h>
 
 struct wt_boot wt_boot;
 struct wt_entry *wt_entry;
@@ -86,8 +87,8 @@ void wt_to_host(void)
 /* All that arrived at this instant, as interrupts. Return: whether a timer was among it. */
 static bool wt_interrupts(void)
 {
-	static struct pt_regs idle_regs;
-	struct pt_regs *old = set_irq_regs(&idle_regs);
+	static struct pt_regs kernel_regs; /* what was interrupted: the idle task, or a task at work in the kernel */
+	struct pt_regs *old = set_irq_regs(&kernel_regs);
 	u32 events = wt_entry->events;
 	bool timer = wt_timer_due();
 
@@ -122,6 +123,33 @@ void arch_cpu_idle(void)
 		wt_to_host();
 		timer = wt_interrupts();
 	} while (!timer && !need_resched() && !tick_nohz_tick_stopped());
+}
+
+/**
+ * wt_busy_entry - let the host deliver the next thing that is due while the running task keeps the CPU
+ * @until: when the task has something to do again, ns
+ *
+ * Called where the task could sleep. Interrupts are taken, and their softirqs run, as they would be in the midst of the
+ * task's work; no other task runs.
+ */
+void wt_busy_entry(u64 until)
+{
+	struct mm_struct *mm = current->mm;
+	u64 timer;
+
+	/* What ksoftirqd was left with: the frames of an entry are gone after it. */
+	while (local_softirq_pending())
+		do_softirq();
+	local_irq_disable();
+	timer = wt_entry->next_timer_ns;
+	wt_entry->next_timer_ns = min(timer, until);
+	wt_to_host();
+	wt_entry->next_timer_ns = timer;
+	wt_interrupts();
+	local_irq_enable();
+	/* A program of another node may have had the low addresses meanwhile. */
+	if (mm && mm->context.low)
+		wt_mm_activate(mm);
 }
 
 void wt_relax(void)

@@ -27,6 +27,8 @@
 
 static struct task_struct *wt_init_task;
 static bool wt_ctl_pending;
+static bool wt_ctl_at_work; /* requests have arrived and are not all done */
+static DECLARE_WAIT_QUEUE_HEAD(wt_ctl_rest);
 
 /* A program the host started, until it is reaped. */
 struct spawned {
@@ -40,8 +42,19 @@ static struct spawned *spawned;
 void wt_ctl_wake(void)
 {
 	wt_ctl_pending = true;
+	wt_ctl_at_work = true;
 	if (wt_init_task)
 		wake_up_process(wt_init_task);
+}
+
+/**
+ * wt_ctl_wait - sleep until the host's requests are done
+ *
+ * They are to be done in the entry that brings them: a task that keeps the CPU for a time makes way for them.
+ */
+void wt_ctl_wait(void)
+{
+	wait_event(wt_ctl_rest, !wt_ctl_at_work);
 }
 
 struct spawn_job {
@@ -119,6 +132,8 @@ static int run_spawn(void *arg)
 	ksys_setsid();
 	err = open_fds(spec) ?: enter_cwd(spec->cwd) ?: become(spec) ?:
 	      kernel_execve(spec->path, spec->argv, spec->envp);
+	if (wt_cpu_costs())
+		sched_set_normal(current, 0);
 	if (!err)
 		wt_call(proc_event, WT_PROC_STARTED, key, current->pid, 0);
 	else
@@ -198,6 +213,9 @@ void __ref wt_init_run(void)
 	DECLARE_WAITQUEUE(child, current);
 
 	wt_init_task = current;
+	/* It works for the host, which no program makes wait, and what it does takes no time. */
+	if (wt_cpu_costs())
+		sched_set_fifo(current);
 	init_unlink("/init");
 	add_wait_queue(&current->signal->wait_chldexit, &child);
 	for (;;) {
@@ -205,6 +223,9 @@ void __ref wt_init_run(void)
 		if (wt_ctl_pending) {
 			__set_current_state(TASK_RUNNING);
 			run_requests();
+			wt_ctl_at_work = wt_ctl_pending;
+			if (!wt_ctl_at_work)
+				wake_up(&wt_ctl_rest);
 			continue;
 		}
 		__set_current_state(TASK_RUNNING);

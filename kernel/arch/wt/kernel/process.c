@@ -32,8 +32,12 @@ struct task_struct *wt_switch_stacks(struct task_struct *prev, struct task_struc
 
 struct task_struct *__switch_to(struct task_struct *prev, struct task_struct *next)
 {
+	unsigned long copied = wt_copied;
+
 	wt_current = next;
-	return wt_switch_stacks(prev, next);
+	prev = wt_switch_stacks(prev, next);
+	wt_copied = copied; /* this task's again: it runs on its own stack */
+	return prev;
 }
 
 static void xsave(void *area)
@@ -204,6 +208,7 @@ int copy_thread(struct task_struct *p, const struct kernel_clone_args *args)
 void wt_ret_from_fork(struct task_struct *prev, int (*fn)(void *), void *arg, struct pt_regs *regs);
 void wt_ret_from_fork(struct task_struct *prev, int (*fn)(void *), void *arg, struct pt_regs *regs)
 {
+	wt_copied = 0;
 	schedule_tail(prev);
 	if (fn)
 		fn(arg); /* a kernel thread never returns; a user-mode one has done its exec */

@@ -70,6 +70,7 @@ SYM_FUNC_END(wt_put_user_\size)
 
 /* unsigned long wt_user_copy(to, from, n): to or from the program. The other end is the kernel's, in no window. */
 SYM_FUNC_START(wt_user_copy)
+	addq	%rdx, wt_copied(%rip)	/* for cpu.c */
 	movq	%rdx, %rcx
 	movq	%rdi, %rax
 	subq	wt_window(%rip), %rax
@@ -107,6 +108,7 @@ SYM_FUNC_END(wt_copy_nofault)
 
 /* unsigned long wt_user_clear(to, n) */
 SYM_FUNC_START(wt_user_clear)
+	addq	%rsi, wt_copied(%rip)	/* for cpu.c */
 	movq	%rsi, %rcx
 	WITHIN_REACH %rdi
 	xorl	%eax, %eax

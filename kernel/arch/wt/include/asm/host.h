@@ -21,6 +21,7 @@ u64 wt_host_call(const void *fn, u64 a, u64 b, u64 c, u64 d);
 #define wt_call(op, ...) ((s64)wt_call_5(op, ##__VA_ARGS__, 0, 0, 0, 0))
 
 void wt_to_host(void);
+void wt_busy_entry(u64 until);
 unsigned long wt_now(void);
 
 /* process.c: which task's FS base and vector state are in the registers, if any. */
@@ -28,6 +29,15 @@ void wt_user_save(void);
 void wt_user_load(struct task_struct *task);
 void wt_user_drop(struct task_struct *task);
 void wt_user_reset(struct task_struct *task);
+
+/* cpu.c: the time that work takes, if wt_boot.cpu says that it takes any. */
+extern unsigned long wt_copied; /* bytes copied between the running task's program and the kernel, not paid for yet */
+void wt_cpu_pay_call(void);
+
+static inline bool wt_cpu_costs(void)
+{
+	return wt_boot.cpu.syscall_ns || wt_boot.cpu.copy_ps;
+}
 
 /* time.c */
 void wt_timer_init(void);
@@ -72,6 +82,7 @@ bool wt_exec_within_limits(struct mm_struct *mm);
 
 /* init.c: process 1 */
 void wt_ctl_wake(void);
+void wt_ctl_wait(void);
 void wt_init_run(void);
 
 /* signal.c, syscall.c */
