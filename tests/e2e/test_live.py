@@ -216,6 +216,56 @@ def test_a_shell_that_is_killed_gives_the_terminal_back(
         assert shell.restored()
 
 
+def test_keys_leave_a_shell_that_hangs(live: Callable[..., Run], terminal: Callable[..., Terminal]) -> None:
+    run = live(two_hosts())
+    shell = terminal(run, "shell", "h1")
+    shell.expect("[#$] ")
+    shell.type("echo ~ a~.b\r")
+    shell.expect(r"\n/root a~\.b\r")
+    shell.expect("[#$] ")
+    shell.type("trap '' INT QUIT; sleep 77777\r")
+    wait_for(lambda: any(row["command"] == "sleep 77777" for row in processes(run, "h1")))
+    shell.type("~.")
+    assert shell.process.wait(timeout=PATIENCE_S) == 128 + signal.SIGHUP
+    shell.expect("left node h1")
+    assert shell.restored()
+    wait_for(lambda: [row["command"] for row in processes(run, "h1")] == ["sleep 100000"])
+
+
+def test_a_program_of_another_user(live: Callable[..., Run], terminal: Callable[..., Terminal]) -> None:
+    run = live(two_hosts())
+    script = "id -u; id -g; echo $HOME $USER; touch /root/x || echo no; echo again > /dev/stdout"
+    for user, said in (("nobody", "65534\n65534\n/nonexistent nobody\n"), ("1234:77", "1234\n77\n/ 1234\n")):
+        done = run.client("exec", "--user", user, "h1", "--", "sh", "-c", script)
+        assert done.stdout == f"{said}no\nagain\n", done
+    done = run.client("exec", "-u", "no-such-user", "h1", "--", "true")
+    assert done.returncode == 2
+    assert "no user `no-such-user`" in done.stderr
+    shell = terminal(run, "shell", "--user", "1234", "h1")
+    shell.expect("[#$] ")
+    shell.type("echo $(id -u) >$(tty)\r")
+    shell.expect(r"\n1234\r")
+    run.end()
+    assert '"user":"1234:77"' in run.input()
+    assert (run.replay() / "summary.json").read_bytes() == (run.out / "summary.json").read_bytes()
+
+
+def test_stop_ends_a_run_with_its_results(live: Callable[..., Run]) -> None:
+    run = live(two_hosts())
+    assert run.client("exec", "h2", "--", "sh", "-c", "echo seen; exit 4").returncode == 4
+    done = run.client("stop")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    summary = json.loads((run.out / "summary.json").read_text(encoding="utf-8"))
+    assert run.process.wait(timeout=PATIENCE_S) == 0
+    assert summary["ended"] == "stop"
+    assert ["client" in process for process in summary["processes"]] == [False, False, False, True]
+    last = summary["processes"][-1]
+    assert (last["node"], last["command"][0], last["exit"], last["client"]) == ("h2", "sh", 4, True)
+    assert (run.out / last["stdout"]).read_text(encoding="utf-8") == "seen\n"
+    assert run.replay().joinpath("summary.json").read_bytes() == (run.out / "summary.json").read_bytes()
+    assert "no run is live" in run.client("stop").stderr
+
+
 def test_a_client_that_vanishes_hangs_up(live: Callable[..., Run], terminal: Callable[..., Terminal]) -> None:
     run = live(two_hosts())
     shell = terminal(run, "shell", "h2")

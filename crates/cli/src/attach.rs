@@ -50,8 +50,42 @@ impl Drop for RawTerminal {
     }
 }
 
+/// Looks for the keys that leave a terminal session, as in ssh(1): `~.` at the start of a line. `~~` there is one `~`.
+#[derive(Debug)]
+struct LeaveKeys {
+    /// What comes next is the first of its line.
+    line_start: bool,
+    /// A `~` that was first of its line, and has not been sent.
+    held: bool,
+}
+
+impl LeaveKeys {
+    fn new() -> Self {
+        Self {
+            line_start: true,
+            held: false,
+        }
+    }
+
+    /// What to send of what was typed; none: the keys were among it.
+    fn filter(&mut self, typed: &[u8]) -> Option<Vec<u8>> {
+        let mut sent = Vec::with_capacity(typed.len() + 1);
+        for &key in typed {
+            match (std::mem::take(&mut self.held), key) {
+                (true, b'.') => return None,
+                (true, b'~') => sent.push(b'~'),
+                (true, other) => sent.extend([b'~', other]),
+                (false, b'~') if self.line_start => self.held = true,
+                (false, other) => sent.push(other),
+            }
+            self.line_start = matches!(key, b'\r' | b'\n');
+        }
+        Some(sent)
+    }
+}
+
 /// The program on a terminal like this one's, if this is one.
-pub fn on_terminal(argv: Vec<String>) -> Result<Open, Failure> {
+pub fn on_terminal(argv: Vec<String>, user: Option<String>) -> Result<Open, Failure> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::user("standard input is not a terminal").hint("without one: windtunnel exec NODE -- sh"));
     }
@@ -60,6 +94,7 @@ pub fn on_terminal(argv: Vec<String>) -> Result<Open, Failure> {
         argv,
         env: [("TERM".to_owned(), term)].into(),
         terminal: Some(window_size()),
+        user,
     })
 }
 
@@ -95,6 +130,7 @@ pub fn attach(mut connection: Connection, node: &str, program: Open) -> Outcome 
         connection,
         signals,
         input_open: true,
+        leave_keys: on_terminal.then(LeaveKeys::new),
         unsent: Vec::new(),
     }
     .stay();
@@ -102,6 +138,10 @@ pub fn attach(mut connection: Connection, node: &str, program: Open) -> Outcome 
     match ended? {
         Ending::Program(End { exit, signal }) => Ok(exit.unwrap_or_else(|| SIGNAL_BASE + signal.unwrap_or_default())),
         Ending::Signal(signal) => Ok(SIGNAL_BASE + signal),
+        Ending::Left => {
+            eprintln!("\r\nleft node {node}; its program was hung up");
+            Ok(SIGNAL_BASE + Signal::SIGHUP as i32)
+        }
         Ending::Refused(refusal) => Err(of_refusal(node, refusal)),
         Ending::RunOver => Err(live::over("the run has ended".into(), "")),
     }
@@ -138,6 +178,8 @@ enum Ending {
     Program(End),
     /// One of ours.
     Signal(i32),
+    /// The keys for it were typed.
+    Left,
     Refused(Refusal),
     RunOver,
 }
@@ -146,6 +188,8 @@ struct Attached {
     connection: Connection,
     signals: Option<SignalFd>,
     input_open: bool,
+    /// On a terminal only.
+    leave_keys: Option<LeaveKeys>,
     /// Input that the run had no room for.
     unsent: Vec<u8>,
 }
@@ -174,8 +218,8 @@ impl Attached {
             {
                 return Ok(ending);
             }
-            if ready.input {
-                self.read_input()?;
+            if ready.input && !self.read_input()? {
+                return Ok(Ending::Left);
             }
             if ready.room {
                 self.connection.send_input(std::mem::take(&mut self.unsent))?;
@@ -228,7 +272,8 @@ impl Attached {
         Ok(None)
     }
 
-    fn read_input(&mut self) -> Result<(), Failure> {
+    /// Reads what was typed; false: the keys to leave.
+    fn read_input(&mut self) -> Result<bool, Failure> {
         let mut bytes = vec![0; PIECE_BYTES];
         match read_input(std::io::stdin().as_fd(), &mut bytes) {
             0 => {
@@ -237,10 +282,16 @@ impl Attached {
             }
             length => {
                 bytes.truncate(length);
-                self.unsent = bytes;
+                self.unsent = match &mut self.leave_keys {
+                    None => bytes,
+                    Some(keys) => match keys.filter(&bytes) {
+                        None => return Ok(false),
+                        Some(sent) => sent,
+                    },
+                };
             }
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -272,5 +323,33 @@ fn pass_on(received: FromRun) -> Result<Option<Ending>, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Some(Ending::Signal(signal as i32))),
         Err(error) => Err(Failure::user("cannot write the program's output").because(error)),
         Ok(()) => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is sent of pieces that are typed one after the other; none: they leave.
+    fn typed(pieces: &[&str]) -> Option<String> {
+        let mut keys = LeaveKeys::new();
+        let sent: Option<Vec<_>> = pieces.iter().map(|piece| keys.filter(piece.as_bytes())).collect();
+        Some(String::from_utf8(sent?.concat()).unwrap())
+    }
+
+    #[test]
+    fn only_the_keys_to_leave_are_taken_out() {
+        for (pieces, sent) in [
+            (&["ls ~/x\r"][..], "ls ~/x\r"),
+            (&["cd a~.b\r"], "cd a~.b\r"),
+            (&["~/bin/x\r~", "user\r"], "~/bin/x\r~user\r"),
+            (&["~~.\r"], "~.\r"),
+            (&["\r~", "~", "~."], "\r~~."),
+        ] {
+            assert_eq!(typed(pieces).as_deref(), Some(sent));
+        }
+        for pieces in [&["~."][..], &["~", "."], &["ls\r~."], &["x\r", "~", ".", "more"]] {
+            assert_eq!(typed(pieces), None);
+        }
     }
 }

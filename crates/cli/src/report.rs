@@ -116,6 +116,7 @@ mod tests {
             end_ns: None,
             stdout: String::new(),
             stderr: String::new(),
+            client: false,
         };
         let sent = |drops: &[(&str, u64)]| DirectionSummary {
             frames: 3,

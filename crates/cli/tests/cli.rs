@@ -70,6 +70,7 @@ fn help_of_every_verb() {
     help(&["exec"], "help/exec.txt");
     help(&["ps"], "help/ps.txt");
     help(&["logs"], "help/logs.txt");
+    help(&["stop"], "help/stop.txt");
     help(&["validate"], "help/validate.txt");
     help(&["kernel"], "help/kernel.txt");
     help(&["kernel", "build"], "help/kernel-build.txt");

@@ -233,6 +233,7 @@ mod tests {
             argv: vec!["sh".into()],
             env: [("TERM".to_owned(), "xterm".to_owned())].into(),
             terminal: Some(WindowSize { rows: 24, columns: 80 }),
+            user: None,
         };
         let records = vec![
             record(5, Input::Open(open)),

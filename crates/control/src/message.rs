@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 /// Version of the protocol.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Size of a terminal's window, characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct Open {
     /// On a terminal of this size; none: on three pipes.
     #[serde(default)]
     pub terminal: Option<WindowSize>,
+    /// Whom it runs as: a name in the node's /etc/passwd, a user id, or user and group id as in 1000:1000; none: root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
 }
 
 /// What a client asks for.
@@ -50,6 +53,8 @@ pub enum Request {
         /// Which node; none: all.
         node: Option<String>,
     },
+    /// End the run, as Ctrl-C does. The connection is closed when its results are written.
+    Stop,
 }
 
 /// What a run says.

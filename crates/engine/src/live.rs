@@ -71,6 +71,8 @@ pub struct Live {
     busy: bool,
     sessions: BTreeMap<u64, Session>,
     questions: BTreeMap<u64, Question>,
+    /// Those who want the run to end, and wait for it.
+    stoppers: Vec<Client>,
     next_number: u64,
     pacer: Option<Pacer>,
     /// Time of the last event of a client, ns.
@@ -134,6 +136,7 @@ impl Live {
             replay,
             sessions: BTreeMap::new(),
             questions: BTreeMap::new(),
+            stoppers: Vec::new(),
             next_number: 1,
             pacer: None,
             last_ns: 0,
@@ -190,6 +193,12 @@ impl Live {
         self.held.get_or_insert(ended);
         self.busy = true;
         None
+    }
+
+    /// Whether a client wants the run to end.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        !self.stoppers.is_empty()
     }
 
     /// The user wants the run to end: why it ended, then. One that was only held has come to its end before.
@@ -344,6 +353,9 @@ impl Live {
         for question in std::mem::take(&mut self.questions).into_values() {
             question.client.reply(&Reply::RunOver);
         }
+        for client in std::mem::take(&mut self.stoppers) {
+            client.reply(&Reply::RunOver);
+        }
         if self.log.is_none() {
             return Ok(());
         }
@@ -390,6 +402,13 @@ impl Live {
                 client,
                 request: Request::Processes { node },
             } => return self.ask(client, node.as_deref(), network, at_ns),
+            Incoming::Request {
+                client,
+                request: Request::Stop,
+            } => {
+                self.stoppers.push(client);
+                return Ok(());
+            }
             Incoming::Request {
                 client,
                 request: Request::Resize(size),

@@ -191,6 +191,7 @@ impl Programs {
             end_ns,
             stdout: logs.stdout_path.clone(),
             stderr: logs.stderr_path.clone(),
+            client: false,
         }
     }
 

@@ -209,7 +209,8 @@ impl Simulation {
         let mut lookahead_ns = self.lookahead_ns();
         let mut stop_ns = self.live.stop_ns(self.stop_ns);
         loop {
-            if self.stop_flag.load(Ordering::Relaxed) && self.windows.is_settled() {
+            let stopped = self.stop_flag.load(Ordering::Relaxed) || self.live.is_stopped();
+            if stopped && self.windows.is_settled() {
                 return Ok(self.live.interrupted());
             }
             let event_ns = events.peek().map_or(u64::MAX, |event| event.at.as_ns());
@@ -374,6 +375,7 @@ impl Simulation {
             processes: self
                 .each_process()
                 .map(|(node, index)| node.programs.summary(index))
+                .chain(self.nodes.iter().flat_map(Node::client_summaries))
                 .collect(),
             links: self.link_summaries(),
             warnings: self.books.shared.warnings().list().to_vec(),

@@ -14,16 +14,14 @@ const TIOCGPTPEER: u64 = 0x5441;
 const TIOCSPTLCK: u64 = 0x4004_5431;
 /// Size of the kernel's `struct termios`, bytes; the input flags come first.
 const TERMIOS_BYTES: usize = 36;
-/// Environment of clients' programs, besides TERM.
-const ENVIRONMENT: [(&str, &str); 5] = [
-    ("HOME", "/root"),
+/// Environment of clients' programs, besides TERM and what depends on the user.
+const ENVIRONMENT: [(&str, &str); 2] = [
     ("LANG", "C.UTF-8"),
-    ("LOGNAME", "root"),
     ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-    ("USER", "root"),
 ];
-/// Where a shell starts.
-const HOME: &str = "/root";
+/// The users of a node, and what is read of them at most, bytes.
+const USERS: &str = "/etc/passwd";
+const USERS_BYTES: usize = 1 << 20;
 const SHELLS: [&str; 2] = ["/bin/bash", "/bin/sh"];
 
 /// Near ends, which are descriptors of process 1. A terminal is one of them, in both places.
@@ -49,6 +47,68 @@ pub struct Found {
     pub argv: Vec<String>,
     /// Whether it is the node's shell rather than a named program.
     pub shell: bool,
+    /// Whom it runs as.
+    pub user: NodeUser,
+}
+
+/// A user as a node knows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeUser {
+    /// User id.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Name; the user id where the node has none.
+    pub name: String,
+    /// Home folder.
+    pub home: String,
+}
+
+impl NodeUser {
+    fn root() -> Self {
+        Self {
+            uid: 0,
+            gid: 0,
+            name: "root".into(),
+            home: "/root".into(),
+        }
+    }
+
+    /// A line of passwd(5); none: it is not one.
+    fn parse(line: &str) -> Option<Self> {
+        let fields: Vec<&str> = line.split(':').collect();
+        let [name, _, uid, gid, _, home, _] = fields[..] else {
+            return None;
+        };
+        Some(Self {
+            uid: uid.parse().ok()?,
+            gid: gid.parse().ok()?,
+            name: name.into(),
+            home: home.into(),
+        })
+    }
+
+    /// The user that `wanted` means, given the node's users.
+    fn find(wanted: &str, passwd: &str) -> Option<Self> {
+        let mut known = passwd.lines().filter_map(Self::parse);
+        let (uid, gid) = match wanted.split_once(':') {
+            Some((uid, gid)) => (uid.parse::<u32>().ok()?, Some(gid.parse::<u32>().ok()?)),
+            None => match wanted.parse() {
+                Ok(uid) => (uid, None),
+                Err(_) => return known.find(|user| user.name == wanted),
+            },
+        };
+        let user = known.find(|user| user.uid == uid).unwrap_or_else(|| Self {
+            uid,
+            gid: uid,
+            name: uid.to_string(),
+            home: "/".into(),
+        });
+        Some(Self {
+            gid: gid.unwrap_or(user.gid),
+            ..user
+        })
+    }
 }
 
 /// The reason in the shape clients get it.
@@ -75,7 +135,11 @@ fn fd(fd: i32) -> Argument {
 /// # Errors
 /// When the node's kernel crashes; inside, that it is not there.
 pub fn find(calls: &mut dyn Calls, open: &Open) -> Result<Result<Found, Refusal>, EngineError> {
-    let environment = environment(open);
+    let user = match find_user(calls, open.user.as_deref())? {
+        Ok(user) => user,
+        Err(refused) => return Ok(Err(refused)),
+    };
+    let environment = environment(open, &user);
     let (candidates, argv, shell): (Vec<String>, _, _) = match open.argv.first() {
         None => (SHELLS.map(str::to_owned).to_vec(), Vec::new(), true),
         Some(program) if program.contains('/') => (vec![program.clone()], open.argv.clone(), false),
@@ -92,7 +156,12 @@ pub fn find(calls: &mut dyn Calls, open: &Open) -> Result<Result<Found, Refusal>
         if result >= 0 {
             let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
             let argv = if shell { vec![name] } else { argv };
-            return Ok(Ok(Found { path, argv, shell }));
+            return Ok(Ok(Found {
+                path,
+                argv,
+                shell,
+                user,
+            }));
         }
         if -result != i64::from(libc::ENOENT) {
             refused = -result as i32;
@@ -109,16 +178,46 @@ pub fn find(calls: &mut dyn Calls, open: &Open) -> Result<Result<Found, Refusal>
     Ok(Err(refusal(what, exit_code)))
 }
 
-fn environment(open: &Open) -> BTreeMap<&str, &str> {
+/// Looks for a user in the node as it is now.
+fn find_user(calls: &mut dyn Calls, wanted: Option<&str>) -> Result<Result<NodeUser, Refusal>, EngineError> {
+    let Some(wanted) = wanted else {
+        return Ok(Ok(NodeUser::root()));
+    };
+    let flags = Argument::Value((libc::O_RDONLY | libc::O_CLOEXEC) as u64);
+    let (file, _) = calls.call(libc::SYS_open, vec![text(USERS), flags])?;
+    let mut passwd = Vec::new();
+    if file >= 0 {
+        let room = vec![
+            fd(file as i32),
+            Argument::Bytes(vec![0; USERS_BYTES]),
+            Argument::Value(USERS_BYTES as u64),
+        ];
+        let (length, mut args) = calls.call(libc::SYS_read, room)?;
+        if let (Ok(length), Argument::Bytes(bytes)) = (usize::try_from(length), args.swap_remove(1)) {
+            passwd = bytes;
+            passwd.truncate(length);
+        }
+        close_all(calls, &[file as i32])?;
+    }
+    let found = NodeUser::find(wanted, &String::from_utf8_lossy(&passwd));
+    Ok(found.ok_or_else(|| Refusal {
+        message: format!("there is no user `{wanted}` in the node's {USERS}"),
+        hint: Some("a user id, or user and group id as in 1000:1000, need not be there".into()),
+        exit_code: 2,
+    }))
+}
+
+fn environment<'a>(open: &'a Open, user: &'a NodeUser) -> BTreeMap<&'a str, &'a str> {
     let given = open.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-    ENVIRONMENT.into_iter().chain(given).collect()
+    let own = [("HOME", &*user.home), ("LOGNAME", &*user.name), ("USER", &*user.name)];
+    ENVIRONMENT.into_iter().chain(own).chain(given).collect()
 }
 
 /// The request that starts the program on the far ends.
 pub fn spawn_spec(key: u64, open: &Open, found: &Found, far: FarEnds) -> SpawnSpec {
     // The protocol's strings could hold a NUL: the program would be told less, so what follows it is left out.
     let c_string = |text: &str| CString::new(text.split('\0').next().unwrap_or_default()).expect("it has no NUL");
-    let mut environment = environment(open);
+    let mut environment = environment(open, &found.user);
     if found.shell {
         environment.insert("SHELL", &found.path);
     }
@@ -130,12 +229,26 @@ pub fn spawn_spec(key: u64, open: &Open, found: &Found, far: FarEnds) -> SpawnSp
             .iter()
             .map(|(name, value)| c_string(&format!("{name}={value}")))
             .collect(),
-        cwd: c_string(if found.shell { HOME } else { "/" }),
+        cwd: c_string(if found.shell { &found.user.home } else { "/" }),
         descriptors: far.map(Descriptor::OfInit),
         tty: open.terminal.is_some(),
-        uid: 0,
-        gid: 0,
+        uid: found.user.uid,
+        gid: found.user.gid,
     }
+}
+
+/// Makes a user the owner of far ends, who may then open them again by their names in /dev.
+///
+/// # Errors
+/// When the node's kernel crashes.
+pub fn give(calls: &mut dyn Calls, far: FarEnds, user: &NodeUser) -> Result<(), EngineError> {
+    // The group stays: that of terminals may write to them.
+    let keep = Argument::Value(u64::MAX);
+    for end in far.into_iter().filter(|_| user.uid != 0) {
+        let args = vec![fd(end), Argument::Value(user.uid.into()), keep.clone()];
+        calls.call(libc::SYS_fchown, args)?;
+    }
+    Ok(())
 }
 
 /// A new terminal of that size, or three pipes: near and far ends.
@@ -301,5 +414,25 @@ pub fn bytes_read(done: Completed) -> Vec<u8> {
             Argument::Value(_) => Vec::new(),
         },
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_found_by_name_and_number() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nbroken\npostgres:x:105:111:,,,:/var/lib/postgresql:/bin/bash\n";
+        let find = |wanted| NodeUser::find(wanted, passwd).map(|user| (user.uid, user.gid, user.name, user.home));
+        let user = |uid, gid, name: &str, home: &str| Some((uid, gid, name.to_owned(), home.to_owned()));
+        assert_eq!(find("root"), user(0, 0, "root", "/root"));
+        assert_eq!(find("postgres"), user(105, 111, "postgres", "/var/lib/postgresql"));
+        assert_eq!(find("105"), find("postgres"));
+        assert_eq!(find("105:7"), user(105, 7, "postgres", "/var/lib/postgresql"));
+        assert_eq!(find("4000"), user(4000, 4000, "4000", "/"));
+        for nobody in ["", "broken", "postgre", "1:x", "-1", ":"] {
+            assert_eq!(find(nobody), None, "{nobody}");
+        }
     }
 }

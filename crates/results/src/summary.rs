@@ -32,7 +32,8 @@ pub struct Summary {
     pub syscalls: u64,
     /// Frames that left an interface, all nodes.
     pub frames: u64,
-    /// Programs of the scenario, by node, then by position in the scenario.
+    /// Programs of the scenario, by node, then by position in the scenario; after them those that clients of the live run
+    /// started, by node, in order.
     pub processes: Vec<ProcessSummary>,
     /// Links in scenario order.
     pub links: Vec<LinkSummary>,
@@ -42,7 +43,7 @@ pub struct Summary {
     pub failed_expectations: Vec<String>,
 }
 
-/// One program of the scenario.
+/// One program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessSummary {
@@ -64,6 +65,9 @@ pub struct ProcessSummary {
     pub stdout: String,
     /// File with its standard error, relative to the output folder.
     pub stderr: String,
+    /// Whether a client of the live run started it, not the scenario; only there if so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub client: bool,
 }
 
 /// One link: both directions.

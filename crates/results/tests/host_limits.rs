@@ -116,6 +116,7 @@ fn summary_and_manifest_survive_a_round_trip() {
             end_ns: None,
             stdout: "h1/ping-0.stdout".into(),
             stderr: "h1/ping-0.stderr".into(),
+            client: false,
         }],
         links: vec![LinkSummary {
             a: "h1:eth0".into(),

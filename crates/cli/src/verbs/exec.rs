@@ -8,7 +8,8 @@ use windtunnel_control::Open;
 /// Run a command in a node of a live run
 ///
 /// Standard input, output and error are the command's, and so is the exit code: 127 if the node does not have it, 126 if it
-/// cannot be executed, 128 and the signal's number if a signal ended it. Ctrl-C hangs up, which sends it SIGHUP.
+/// cannot be executed, 128 and the signal's number if a signal ended it. Ctrl-C hangs up, which sends it SIGHUP; with
+/// a terminal, which passes Ctrl-C on, `~.` at the start of a line does.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Node
@@ -17,6 +18,9 @@ pub struct Args {
     /// Give it a terminal, as `shell` does
     #[arg(short, long)]
     tty: bool,
+    /// Whom it runs as: a name in the node's /etc/passwd, a user id, or user and group id as in 1000:1000
+    #[arg(short, long, value_name = "USER")]
+    user: Option<String>,
     #[command(flatten)]
     which: live::Which,
     /// Command and its arguments; no shell is involved
@@ -27,12 +31,13 @@ pub struct Args {
 /// The command's exit code.
 pub fn run(args: &Args) -> Outcome {
     let program = if args.tty {
-        attach::on_terminal(args.command.clone())?
+        attach::on_terminal(args.command.clone(), args.user.clone())?
     } else {
         Open {
             argv: args.command.clone(),
             env: [].into(),
             terminal: None,
+            user: args.user.clone(),
         }
     };
     attach::attach(args.which.connect()?, &args.node, program)

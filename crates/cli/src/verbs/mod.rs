@@ -12,6 +12,7 @@ mod ps;
 mod run;
 mod schema;
 mod shell;
+mod stop;
 mod syscalls;
 mod validate;
 
@@ -28,6 +29,7 @@ pub enum Verb {
     Exec(exec::Args),
     Ps(ps::Args),
     Logs(logs::Args),
+    Stop(stop::Args),
     Validate(validate::Args),
     Kernel(kernel::Args),
     Syscalls(syscalls::Args),
@@ -47,6 +49,7 @@ impl Verb {
             Self::Exec(args) => exec::run(&args),
             Self::Ps(args) => ps::run(&args),
             Self::Logs(args) => logs::run(&args),
+            Self::Stop(args) => stop::run(&args),
             Self::Validate(args) => validate::run(&args),
             Self::Kernel(args) => kernel::run(&args),
             Self::Syscalls(args) => syscalls::run(&args),

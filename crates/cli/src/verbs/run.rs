@@ -24,7 +24,7 @@ const STACK_BYTES: usize = 64 << 20;
 ///
 /// The results are summary.json, manifest.json, each program's output, each node's kernel log, and captures.
 /// Ctrl-C stops the run and keeps them; a second one ends the program at once. While it lasts, `windtunnel shell`, `exec`,
-/// `ps` and `logs` reach it; what they do is written to input.jsonl.
+/// `ps`, `logs` and `stop` reach it; what they do is written to input.jsonl.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Scenario file
@@ -38,7 +38,7 @@ pub struct Args {
     /// Virtual time at which to stop, instead of the scenario's: 500ms, 10s, 2min
     #[arg(long, value_name = "TIME")]
     stop: Option<SimDuration>,
-    /// Wait for `windtunnel shell` and others at the end, until Ctrl-C: virtual time stands still while nobody is there
+    /// Wait for `windtunnel shell` and others at the end, until `windtunnel stop` or Ctrl-C: virtual time stands still while nobody is there
     #[arg(long)]
     hold: bool,
     /// Let virtual time go with the wall clock, as it does while somebody is there

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use windtunnel_control::{End, Input, Open, Process, Refusal, Stream};
 use windtunnel_kernel::{Completed, Events, Request, abi};
-use windtunnel_results::{ProcessLogs, ProcessRecord, sha256_file};
+use windtunnel_results::{ProcessLogs, ProcessRecord, ProcessSummary, sha256_file};
 use windtunnel_scenario::Outcome;
 
 use super::{Body, Node, NodeCalls};
@@ -251,6 +251,25 @@ impl Node {
         std::mem::take(&mut self.interaction.news)
     }
 
+    /// Programs that clients started, for the summary, in order.
+    pub fn client_summaries(&self) -> impl Iterator<Item = ProcessSummary> {
+        self.interaction.records.iter().map(|record| {
+            let end = record.outcome.map(end_of);
+            ProcessSummary {
+                node: self.name().to_owned(),
+                pid: record.pid,
+                command: record.command.clone(),
+                exit: end.and_then(|end| end.exit),
+                signal: end.and_then(|end| end.signal),
+                start_ns: record.start_ns,
+                end_ns: record.end_ns,
+                stdout: record.output_path.clone(),
+                stderr: record.error_path.clone(),
+                client: true,
+            }
+        })
+    }
+
     /// Programs that clients started, for the digest. They are numbered after the scenario's.
     ///
     /// # Errors
@@ -333,6 +352,7 @@ impl Node {
             Ok(found) => match terminal::open(&mut calls, open.terminal)? {
                 Err(refusal) => refusal,
                 Ok((ends, far)) => {
+                    terminal::give(&mut calls, far, &found.user)?;
                     let spec = terminal::spawn_spec(number | CLIENT_KEY, open, &found, far);
                     self.add_session(number, &found.argv, ends)?;
                     let done = self.call_all(vec![Request::Spawn(spec)], outbox)?;
