@@ -58,7 +58,8 @@ result = [end - start, time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID) - us
 
 
 def test_without_a_model_nothing_takes_time(run: Callable[..., Simulation]) -> None:
-    code = "start = now()\nfor _ in range(20):\n    os.getppid()\nresult = now() - start"
+    # The sleep begins a quantum: what Python called before counts no more.
+    code = "time.sleep(0.001)\nstart = now()\nfor _ in range(20):\n    os.getppid()\nresult = now() - start"
     scenario = alone("instant", python(code))
     scenario["defaults"] = {"node": {"cpu": {"syscall": "1us"}}}
     assert results(run(scenario)) == 0
