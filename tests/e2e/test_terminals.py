@@ -13,6 +13,10 @@ PYTHON = "/usr/bin/python3"
 PROGRAM = r"""
 import fcntl, os, pty, re, select, signal, struct, termios, time, tty
 
+# Tests that run in the background of a shell have these ignored, and so would what is started here.
+for number in (signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_DFL)
+
 def shown(master, until, patience_s=20):
     seen = b""
     while until not in seen and select.select([master], [], [], patience_s)[0]:
