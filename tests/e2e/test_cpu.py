@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A node whose CPU takes time: what calls and bytes cost is arithmetic, and who has to wait for it is Linux's choice."""
+"""A node whose CPU takes time: what calls and bytes cost is arithmetic, who has to wait for it is Linux's choice."""
 
 import json
 import re
