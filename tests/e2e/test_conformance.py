@@ -76,9 +76,24 @@ def cases() -> list[Case]:
     return found
 
 
-def user() -> int:
-    """The ordinary user that the programs run as: ours if we are one."""
-    return os.getuid() or NOBODY
+@dataclass(frozen=True)
+class Credentials:
+    """The ordinary user that the programs run as, on both sides: ours if we are one."""
+
+    user: int
+    group: int
+    groups: tuple[int, ...]
+
+    @staticmethod
+    def ours() -> "Credentials":
+        if os.getuid() == 0:
+            return Credentials(NOBODY, NOBODY, ())
+        return Credentials(os.getuid(), os.getgid(), tuple(os.getgroups()))
+
+    def setpriv(self) -> list[str]:
+        """What runs a command with them."""
+        groups = ["--groups", ",".join(map(str, self.groups))] if self.groups else ["--clear-groups"]
+        return ["setpriv", "--reuid", str(self.user), "--regid", str(self.group), *groups]
 
 
 def compile_program(case: Case, folder: Path) -> str:
@@ -116,17 +131,21 @@ def run_on_host(program: Path, cwd: Path) -> Outcome:
 
 
 def run_in_node(engine: Path, programs: Sequence[Path], folder: Path) -> dict[str, Outcome]:
-    """Runs them one after the other in one node, as nice as we are. By name of the program."""
-    nice = ["nice", "-n", str(os.nice(0))] if os.nice(0) else []
+    """Runs them one after the other in one node, as nice as we are and as who runs them here. By name of the program."""
+    credentials = Credentials.ours()
+    prefix = ["nice", "-n", str(os.nice(0)), *credentials.setpriv()]
+    owner = f"{credentials.user}:{credentials.group}" if os.getuid() else "0:0"
     node: Mapping = {
         "memory": "256MiB",
         "files": {f"/opt/{path.name}": {"source": str(path), "mode": "755"} for path in programs},
-        "setup": [["mkdir", "-m", "777", *(f"/var/tmp/{path.name}" for path in programs)]],
+        "setup": [
+            ["mkdir", "-m", "777", *(f"/var/tmp/{path.name}" for path in programs)],
+            ["chown", owner, *(f"/opt/{path.name}" for path in programs)],
+        ],
         "processes": [
             {
-                "exec": [*nice, f"/opt/{path.name}"],
+                "exec": [*prefix, f"/opt/{path.name}"],
                 "cwd": f"/var/tmp/{path.name}",
-                "user": f"{user()}:{os.getgid() or NOBODY}",
                 "start": f"{at}s",
                 "stop": f"{at + LIMIT_S}s",
                 "signal": "KILL",
