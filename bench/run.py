@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import scenarios
+import web
 from simulate import RunError, Simulation, private_dirty_bytes, run_command, simulate
 
 HERE = Path(__file__).resolve().parent
@@ -34,6 +35,7 @@ PYTHONS = 100
 PROGRAMS = 1536
 PROGRAM_NODES = 32
 DEFAULT_MAP_LIMIT = 65_530
+REQUESTS = 1000
 IDLE_NODES = 50
 MODERATION_US = 100
 MIB = 1 << 20
@@ -321,6 +323,27 @@ def measure_programs(bench: Bench) -> Iterator[Row]:
     yield row("children of one program at a time in one node", forked)
 
 
+def measure_web(bench: Bench) -> Iterator[Row]:
+    """CPU of 1000 requests of curl to nginx in two nodes, against the same programs on the host, in turn."""
+    few = REQUESTS // 10
+    for keep_alive, how in ((True, "over one connection"), (False, "with a connection each")):
+        ours: dict[int, list[float]] = {few: [], REQUESTS + few: []}
+        host: dict[int, list[float]] = {few: [], REQUESTS + few: []}
+        for _ in range(bench.repeat):
+            for count in ours:
+                run = bench.run(web.web_nodes(count, keep_alive))
+                if run.process("client")["exit"] != 0:
+                    raise RunError(f"curl failed: {run.process('client')}")
+                ours[count].append(run.cpu_s)
+                host[count].append(web.host_cpu_s(bench.folder, count, keep_alive))
+        ours_ms, host_ms = (
+            (statistics.median(cpu_s[REQUESTS + few]) - statistics.median(cpu_s[few])) * 1e3 for cpu_s in (ours, host)
+        )
+        note = f"{ours_ms:.0f} ms of CPU; the host, over its loopback without delay, {host_ms:.0f} ms"
+        what = f"nginx + curl, {REQUESTS} requests {how}, against the host"
+        yield Row(what, ours_ms / host_ms, "x", 2, 1, True, note)
+
+
 def mapping_count(pid: int) -> int:
     try:
         return Path(f"/proc/{pid}/maps").read_bytes().count(b"\n")
@@ -331,6 +354,7 @@ def mapping_count(pid: int) -> int:
 MEASUREMENTS = {
     "fork": measure_fork,
     "programs": measure_programs,
+    "web": measure_web,
     "getppid": measure_getppid,
     "boot": measure_boot,
     "memory": measure_memory,
