@@ -131,7 +131,7 @@ def run_on_host(program: Path, cwd: Path) -> Outcome:
 
 
 def run_in_node(engine: Path, programs: Sequence[Path], folder: Path) -> dict[str, Outcome]:
-    """Runs them one after the other in one node, as nice as we are and as who runs them here. By name of the program."""
+    """Runs them one after the other in one node, as nice as we are and as the same user. By name of the program."""
     credentials = Credentials.ours()
     prefix = ["nice", "-n", str(os.nice(0)), *credentials.setpriv()]
     owner = f"{credentials.user}:{credentials.group}" if os.getuid() else "0:0"
