@@ -2,10 +2,12 @@
 """kernel/build on a source package of our own that compiles in no time: caching, hashes, verification, errors."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,8 @@ SERIES = "6.12"
 MAKEFILE = """
 wt_defconfig:
 \techo CONFIG_WT=y > $(O)/.config
+olddefconfig:
+\tgrep -q CONFIG_GCOV_KERNEL=y $(O)/.config
 all:
 \t@echo '  CC      init/main.o'
 \t$(CC) -g -shared -fPIC -fmacro-prefix-map=$(CURDIR)/= $(KCFLAGS) -o $(O)/vmlinux \\
@@ -162,6 +166,26 @@ def test_kept_work_follows_the_checkout(checkout: Checkout) -> None:
     extra.unlink()
     checkout.image("--keep-work")
     assert not copy.exists()
+
+
+def test_a_profile_reaches_the_compiler(checkout: Checkout) -> None:
+    without = checkout.image("--keep-work")
+    work = checkout.cache / "work" / SERIES
+    assert "-fprofile-use" not in (work / "build.log").read_text(encoding="utf-8")
+    stale = work / "build/stale.o"
+    stale.touch()
+    profile = checkout.folder / f"kernel/profile/{SERIES}.tar.xz"
+    profile.parent.mkdir()
+    with tarfile.open(profile, "w:xz") as tar:
+        member = tarfile.TarInfo("net/ipv4/tcp.gcda")
+        member.size = 6
+        tar.addfile(member, io.BytesIO(b"counts"))
+    profiled = checkout.image("--keep-work")
+    assert profiled.parent.name != without.parent.name
+    assert (work / "profile/net#ipv4#tcp.gcda").read_bytes() == b"counts"
+    assert "-fprofile-use=../profile " in (work / "build.log").read_text(encoding="utf-8")
+    assert not stale.exists(), "an object made with another profile"
+    assert checkout.image("--instrument").parent.name not in {profiled.parent.name, without.parent.name}
 
 
 def test_other_folders_give_the_same_bytes(checkout: Checkout) -> None:

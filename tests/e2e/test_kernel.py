@@ -67,7 +67,7 @@ def test_another_folder_user_and_day_give_the_same_bytes(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("options", [("--kcflags=-O1",), ("--cc=gcc-11",)])
+@pytest.mark.parametrize("options", [("--kcflags=-O1 -fno-profile-use",), ("--cc=gcc-11",)])
 def test_another_compilation_gives_the_same_digest(
     run: Callable[..., Simulation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
