@@ -108,7 +108,7 @@ pub const HOST_CALLS: &[HostCall] = &[
         157,
         "prctl",
         Partial,
-        "PR_SET_TSC, PR_SET_SYSCALL_USER_DISPATCH and PR_SET_SECCOMP: EINVAL",
+        "PR_SET_TSC and PR_SET_SYSCALL_USER_DISPATCH: EINVAL",
     ),
     row(
         158,
@@ -175,7 +175,6 @@ pub const HOST_CALLS: &[HostCall] = &[
         "ENOSYS: programs cannot write one another's memory",
     ),
     row(313, "finit_module", Refused, "ENOSYS: everything is built in"),
-    row(317, "seccomp", Refused, "ENOSYS: filters are not supported"),
     row(319, "memfd_create", Partial, "MFD_HUGETLB: EINVAL"),
     row(
         320,
@@ -241,7 +240,6 @@ mod tests {
             (libc::SYS_perf_event_open, "perf_event_open"),
             (libc::SYS_vmsplice, "vmsplice"),
             (libc::SYS_userfaultfd, "userfaultfd"),
-            (libc::SYS_seccomp, "seccomp"),
             (libc::SYS_process_vm_readv, "process_vm_readv"),
             (libc::SYS_modify_ldt, "modify_ldt"),
             (libc::SYS_io_uring_setup, "io_uring_setup"),
