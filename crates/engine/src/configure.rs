@@ -23,7 +23,7 @@ pub trait Calls {
 
 /// File systems, and where they go: type, folder, flags, options. `/tmp`, `/run` and the rest of the tree are the root
 /// file system's own.
-const MOUNTS: [(&str, &str, u64, &str); 5] = [
+const MOUNTS: [(&str, &str, u64, &str); 6] = [
     ("proc", "/proc", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, ""),
     ("sysfs", "/sys", libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC, ""),
     ("devtmpfs", "/dev", libc::MS_NOSUID, "mode=755"),
@@ -39,9 +39,8 @@ const MOUNTS: [(&str, &str, u64, &str); 5] = [
         libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC,
         "",
     ),
+    ("tmpfs", "/dev/shm", libc::MS_NOSUID | libc::MS_NODEV, "mode=1777"),
 ];
-/// Where shared memory files live; bound to `/dev/shm`, because programs map them and a device tree has no files to map.
-const SHARED_MEMORY: &str = "/run/shm";
 /// What a distribution puts into `/dev`.
 const DEV_LINKS: [(&str, &str); 4] = [
     ("/proc/self/fd", "/dev/fd"),
@@ -161,16 +160,6 @@ impl Setup<'_> {
             let args = vec![text(kind), text(at), text(kind), Argument::Value(flags), text(options)];
             self.call(libc::SYS_mount, args, || format!("mount {kind} on {at}"))?;
         }
-        self.make_dir(SHARED_MEMORY, 0o1777)?;
-        self.make_dir("/dev/shm", 0o1777)?;
-        let args = vec![
-            text(SHARED_MEMORY),
-            text("/dev/shm"),
-            text("none"),
-            Argument::Value(libc::MS_BIND),
-            value(0),
-        ];
-        self.call(libc::SYS_mount, args, || format!("bind {SHARED_MEMORY} to /dev/shm"))?;
         for (target, link) in DEV_LINKS {
             self.call(libc::SYS_symlink, vec![text(target), text(link)], || {
                 format!("make {link}")
