@@ -2,8 +2,8 @@
 #ifndef _ASM_WT_IRQFLAGS_H
 #define _ASM_WT_IRQFLAGS_H
 /*
- * Interrupts arrive only where the idle loop takes them from the host, so the flag is bookkeeping: the kernel's
- * own checks read it, nothing is ever held off by it.
+ * Interrupts arrive only where the kernel goes to the host for them: in the idle loop, and while a task pays for CPU time
+ * (wt_busy_entry). So the flag is bookkeeping: the kernel's own checks read it, nothing is ever held off by it.
  */
 extern unsigned long wt_irq_on;
 
