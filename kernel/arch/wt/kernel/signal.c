@@ -303,7 +303,7 @@ static void restart_now(struct pt_regs *regs, long nr)
 	regs->orig_ax = nr;
 	regs->ax = wt_dispatch(regs, nr);
 	if (unlikely(wt_cpu_costs()))
-		wt_cpu_pay_call();
+		wt_cpu_pay_call(regs);
 	/* Its own interruption is seen by the next turn of the exit loop: the signal that caused it is still pending. */
 }
 

@@ -362,7 +362,7 @@ static __always_inline void wt_syscall(struct pt_regs *regs)
 	if (likely(nr != -1 || regs->orig_ax == -1))
 		regs->ax = wt_dispatch(regs, nr);
 	if (unlikely(wt_cpu_costs()))
-		wt_cpu_pay_call();
+		wt_cpu_pay_call(regs);
 	if (unlikely(++task->thread.calls >= wt_boot.quantum_calls && wt_boot.quantum_calls))
 		wt_quantum();
 	syscall_exit_to_user_mode(regs);

@@ -32,7 +32,7 @@ void wt_user_reset(struct task_struct *task);
 
 /* cpu.c: the time that work takes, if wt_boot.cpu says that it takes any. */
 extern unsigned long wt_copied; /* bytes copied between the running task's program and the kernel, not paid for yet */
-void wt_cpu_pay_call(void);
+void wt_cpu_pay_call(const struct pt_regs *regs);
 
 static inline bool wt_cpu_costs(void)
 {
