@@ -103,6 +103,11 @@ shown(master, b"ready\r\n")
 termios.tcsetwinsize(master, (5, 6))
 print(ended(pid), shown(master, b"never"))
 master, pid = on_terminal("cat")
+os.write(master, b"x\n")
+shown(master, b"x\r\nx\r\n")
+# One that is about to read when its terminal goes may find the end of the file before the signal finds it.
+while not re.search(r"\) S ", open(f"/proc/{pid}/stat").read()):
+    time.sleep(0.01)
 os.close(master)
 print(ended(pid) == -signal.SIGHUP)
 
