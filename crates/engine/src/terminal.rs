@@ -104,10 +104,9 @@ impl NodeUser {
             name: uid.to_string(),
             home: "/".into(),
         });
-        Some(Self {
-            gid: gid.unwrap_or(user.gid),
-            ..user
-        })
+        let gid = gid.unwrap_or(user.gid);
+        // To Linux the highest id means "leave it as it is", which would be root's.
+        (user.uid != u32::MAX && gid != u32::MAX).then_some(Self { gid, ..user })
     }
 }
 
@@ -431,7 +430,7 @@ mod tests {
         assert_eq!(find("105"), find("postgres"));
         assert_eq!(find("105:7"), user(105, 7, "postgres", "/var/lib/postgresql"));
         assert_eq!(find("4000"), user(4000, 4000, "4000", "/"));
-        for nobody in ["", "broken", "postgre", "1:x", "-1", ":"] {
+        for nobody in ["", "broken", "postgre", "1:x", "-1", ":", "4294967295", "0:4294967295"] {
             assert_eq!(find(nobody), None, "{nobody}");
         }
     }

@@ -119,6 +119,16 @@ const CASES: &[(&str, &str, &str)] = &[
     ("bad signal", "ping 10.0.0.2}", "ping 10.0.0.2, stop: 2s, signal: TREM}"),
     ("signal without stop", "ping 10.0.0.2}", "ping 10.0.0.2, signal: INT}"),
     ("bad user", "ping 10.0.0.2}", "ping 10.0.0.2, user: alice}"),
+    (
+        "user id that means none",
+        "ping 10.0.0.2}",
+        "ping 10.0.0.2, user: 4294967295}",
+    ),
+    (
+        "group id that means none",
+        "ping 10.0.0.2}",
+        "ping 10.0.0.2, user: \"1000:4294967295\"}",
+    ),
     ("bad expectation", "ping 10.0.0.2}", "ping 10.0.0.2, expect: runing}"),
     (
         "two endings",

@@ -131,6 +131,8 @@ pub(super) fn user(text: &Text) -> Result<User, Problem> {
             None => value.parse().ok().map(|id| (id, id)),
         },
     };
+    // To Linux the highest id means "leave it as it is", which would be root's.
+    let ids = ids.filter(|(uid, gid)| *uid != u32::MAX && *gid != u32::MAX);
     ids.map(|(uid, gid)| User { uid, gid }).ok_or_else(|| {
         Problem::new(text.at, format!("`{}` is not a user", text.value))
             .allowed("root, nobody, a user id, or user and group id as in 1000:1000")
