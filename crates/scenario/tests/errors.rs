@@ -187,6 +187,12 @@ const CASES: &[(&str, &str, &str)] = &[
         "node: h12, exec: ls",
     ),
     ("event after the run", "at: 1s", "at: 10s"),
+    ("event with more jitter than delay", "{loss: 1%}", "{jitter: 6ms}"),
+    (
+        "event with less delay than the jitter of an earlier one",
+        "events: [{at: 1s, link: [h1, h2], set: {loss: 1%}}]",
+        "events: [{at: 2s, link: [h1, h2], b_to_a: {delay: 1ms}}, {at: 1s, link: [h1, h2], set: {jitter: 2ms}}]",
+    ),
     ("event up and down", "set: {loss: 1%}", "up: true, down: true"),
     ("a list for a text", "10Mbit", "[10Mbit]"),
     ("a text for a mapping", "{rate: 10Mbit, delay: 5ms}", "10Mbit"),

@@ -198,7 +198,7 @@ pub(super) fn events(
     links: &[LinkSpec],
     run: &Run,
 ) -> Result<Vec<Event>, Problem> {
-    let mut events = Vec::new();
+    let mut changes = Vec::new();
     let end = SimTime::ZERO + run.stop;
     for doc in docs {
         let at = leaf::time(&doc.at)?;
@@ -212,10 +212,7 @@ pub(super) fn events(
             ));
         }
         match (&doc.link, &doc.node) {
-            (Some(link), None) => events.push(Event {
-                at,
-                action: set_link(doc, link, nodes, links)?,
-            }),
+            (Some(link), None) => changes.push((at, doc.at.at, set_link(doc, link, nodes, links)?)),
             (None, Some(node)) => {
                 let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
                 let unknown = || Problem::new(node.at, format!("there is no node `{}`", node.value));
@@ -233,8 +230,27 @@ pub(super) fn events(
             }
         }
     }
-    events.sort_by_key(|event| event.at);
-    Ok(events)
+    check_jitter(&mut changes, links)?;
+    Ok(changes
+        .into_iter()
+        .map(|(at, _, action)| Event { at, action })
+        .collect())
+}
+
+/// With each change in its turn, jitter stays within the delay.
+fn check_jitter(changes: &mut [(SimTime, Mark, Action)], links: &[LinkSpec]) -> Result<(), Problem> {
+    changes.sort_by_key(|(at, ..)| *at);
+    let mut links = links.to_vec();
+    for (_, mark, Action::SetLink { link, a_to_b, b_to_a }) in changes {
+        let link = &mut links[*link];
+        for (params, change) in [(&mut link.a_to_b, a_to_b), (&mut link.b_to_a, b_to_a)] {
+            params.apply(change);
+            if params.jitter > params.delay {
+                return Err(too_much_jitter(*mark, params));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn set_link(doc: &EventDoc, link: &Words, nodes: &[Node], links: &[LinkSpec]) -> Result<Action, Problem> {
