@@ -48,6 +48,11 @@ const CASES: &[(&str, &str, &str)] = &[
         "\"h2:eth0123456789abc\"",
     ),
     (
+        "interface name that is a folder of sysctls",
+        "\"h2:eth0\"",
+        "\"h2:all\"",
+    ),
+    (
         "interface on two links",
         "events:",
         "  - {endpoints: [\"h1:eth1\", \"h2:eth0\"]}\nevents:",

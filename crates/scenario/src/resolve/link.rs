@@ -12,6 +12,9 @@ use crate::text::{Text, Words};
 /// Longest name of an interface in bytes (Linux: IFNAMSIZ less the final NUL).
 const INTERFACE_NAME_MAX: usize = 15;
 
+/// What Linux has other uses for: `all` and `default` are folders of sysctls, the last one is a file among the interfaces.
+const RESERVED_INTERFACES: &[&str] = &["lo", "all", "default", ".", "..", "bonding_masters"];
+
 /// The interfaces that links imply.
 pub(super) struct Ends {
     /// Node names in the order of the file.
@@ -56,11 +59,11 @@ fn split(text: &Text) -> Result<(&str, &str), Problem> {
     if interface.is_empty()
         || interface.len() > INTERFACE_NAME_MAX
         || !interface.chars().all(usable)
-        || interface == "lo"
+        || RESERVED_INTERFACES.contains(&interface)
     {
         return Err(
             Problem::new(text.at, format!("`{interface}` cannot be the name of an interface"))
-                .allowed("1 to 15 characters, neither space, `/`, `:` nor `%`, and not `lo`"),
+                .allowed("1 to 15 characters, neither space, `/`, `:` nor `%`, and none of `lo`, `all`, `default`"),
         );
     }
     Ok((node, interface))
