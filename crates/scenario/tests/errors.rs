@@ -77,6 +77,13 @@ const CASES: &[(&str, &str, &str)] = &[
     ("unsupported kind", "  h2:\n", "  h2:\n    kind: ruter\n"),
     ("bad capture", "{stop: 10s}", "{stop: 10s, capture: yes}"),
     ("bad epoch", "{stop: 10s}", "{stop: 10s, epoch: 2026-02-30}"),
+    (
+        "epoch beyond the kernel's",
+        "{stop: 10s}",
+        "{stop: 10s, epoch: 2262-05-01}",
+    ),
+    ("stop beyond pcap's dates", "{stop: 10s}", "{stop: 800000h}"),
+    ("delay of centuries", "delay: 5ms", "delay: 5000000h"),
     ("bad seed", "{stop: 10s}", "{stop: 10s, seed: -1}"),
     ("memory too small", "  h2:\n", "  h2:\n    memory: 1MiB\n"),
     ("unknown model of a CPU", "  h2:\n", "  h2:\n    cpu: fast\n"),

@@ -72,6 +72,12 @@ pub fn run(args: &Args) -> Outcome {
     }
     if let Some(stop) = args.stop {
         scenario.run.stop = stop;
+        if !scenario.run.ends_in_time() {
+            return Err(
+                Failure::user(format!("a run of {stop} would go on after the last date of pcap files"))
+                    .hint("the scenario's `epoch` and `--stop` must add up to 2106-02-07 at most"),
+            );
+        }
     }
     let replay = match &args.replay {
         None => None,

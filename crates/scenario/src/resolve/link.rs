@@ -1,6 +1,6 @@
 //! Links, their ends, and what happens to them while the run goes on.
 
-use windtunnel_base::{IfaceId, NodeId, SimTime};
+use windtunnel_base::{IfaceId, NodeId, SimDuration, SimTime};
 use windtunnel_links::{LinkChange, LinkParams};
 
 use super::{leaf, process};
@@ -11,6 +11,9 @@ use crate::text::{Text, Words};
 
 /// Longest name of an interface in bytes (Linux: IFNAMSIZ less the final NUL).
 const INTERFACE_NAME_MAX: usize = 15;
+
+/// A light-year.
+const DELAY_MAX: SimDuration = SimDuration::from_s(8_760 * 3_600);
 
 /// What Linux has other uses for: `all` and `default` are folders of sysctls, the last one is a file among the interfaces.
 const RESERVED_INTERFACES: &[&str] = &["lo", "all", "default", ".", "..", "bonding_masters"];
@@ -180,10 +183,22 @@ fn over(below: LinkChange, above: LinkChange) -> LinkChange {
     }
 }
 
+/// A delay; jitter is not more, so that no sum of times overflows.
+fn delay(text: &Text) -> Result<SimDuration, Problem> {
+    let delay: SimDuration = leaf::quantity(text)?;
+    if delay > DELAY_MAX {
+        return Err(
+            Problem::new(text.at, format!("`{}` is not the delay of a link", text.value))
+                .allowed("at most 8760h, which is a year"),
+        );
+    }
+    Ok(delay)
+}
+
 fn change(doc: &LinkValuesDoc) -> Result<LinkChange, Problem> {
     Ok(LinkChange {
         rate: leaf::optional(&doc.rate)?,
-        delay: leaf::optional(&doc.delay)?,
+        delay: doc.delay.as_ref().map(delay).transpose()?,
         jitter: leaf::optional(&doc.jitter)?,
         reorder: doc.reorder,
         loss: leaf::optional(&doc.loss)?,

@@ -9,7 +9,7 @@ mod process;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
-use windtunnel_base::SimTime;
+use windtunnel_base::{SimDuration, SimTime};
 
 use crate::document::{DefaultsDoc, Document, RunDoc};
 use crate::error::{Problem, ScenarioError};
@@ -20,6 +20,9 @@ const KERNELS: &[&str] = &["6.12"];
 
 /// Seed of a run that gives none.
 const DEFAULT_SEED: u64 = 1;
+
+/// 2106-02-07T06:28:15Z: the last second of pcap files. (Kernels count to 2232, their own nanoseconds for 292 years.)
+const LAST_S: u64 = u32::MAX as u64;
 
 /// 2026-01-01T00:00:00Z.
 const DEFAULT_EPOCH_S: u64 = 1_767_225_600;
@@ -88,12 +91,19 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
     })
 }
 
+impl Run {
+    /// Whether all its dates can be written.
+    pub fn ends_in_time(&self) -> bool {
+        self.epoch_s + self.stop.as_ns() / 1_000_000_000 < LAST_S
+    }
+}
+
 /// The run, and whether all interfaces are captured.
 fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
     if let Some(mode) = &doc.mode {
         leaf::one_of(mode, "a mode that exists", &["virtual"])?;
     }
-    let stop = leaf::quantity(&doc.stop)?;
+    let stop: SimDuration = leaf::quantity(&doc.stop)?;
     let seed = match &doc.seed {
         Some(seed) => leaf::number(seed, "a seed", 0..=u64::MAX)?,
         None => DEFAULT_SEED,
@@ -104,9 +114,17 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
         .map(leaf::epoch)
         .transpose()?
         .unwrap_or(DEFAULT_EPOCH_S);
+    let run = Run { stop, seed, epoch_s };
+    if !run.ends_in_time() {
+        let text = doc.epoch.as_ref().unwrap_or(&doc.stop);
+        return Err(
+            Problem::new(text.at, "the run would go on after the last date of pcap files")
+                .allowed("`epoch` and `stop` that add up to 2106-02-07 at most"),
+        );
+    }
     let capture = match &doc.capture {
         Some(capture) => leaf::one_of(capture, "a choice of captures", &["none", "all"])? == 1,
         None => false,
     };
-    Ok((Run { stop, seed, epoch_s }, capture))
+    Ok((run, capture))
 }
