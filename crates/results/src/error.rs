@@ -15,6 +15,9 @@ pub enum ResultsError {
     /// Overwriting was asked for, but the folder is not one of ours.
     #[error("output folder {} holds files that are not results of an earlier run (no manifest.json by windtunnel)", .0.display())]
     NotOurs(PathBuf),
+    /// Overwriting was asked for, but the run is not over.
+    #[error("output folder {} belongs to a run that is not over", .0.display())]
+    InUse(PathBuf),
     /// The path is taken by something else than a folder.
     #[error("output folder {} is not a folder", .0.display())]
     NotADirectory(PathBuf),
@@ -90,6 +93,7 @@ impl ResultsError {
         Some(match self {
             Self::NotEmpty(_) => "name a new folder, or pass --force to replace the results of an earlier run".into(),
             Self::NotOurs(_) => "--force replaces only what windtunnel wrote; name a new folder".into(),
+            Self::InUse(_) => "name another folder, or end that run before: windtunnel stop --run DIR".into(),
             Self::NotADirectory(_) => "name a folder that exists or can be made".into(),
             Self::NotWritable { .. } => "name a folder you may write to".into(),
             Self::DiskFull { .. } => {

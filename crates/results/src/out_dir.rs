@@ -5,7 +5,8 @@ use crate::kernel_log::KernelLog;
 use crate::manifest::{GENERATOR, Manifest};
 use crate::pcap::PcapWriter;
 use crate::summary::Summary;
-use nix::fcntl::posix_fallocate;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg, posix_fallocate};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -38,9 +39,34 @@ pub enum ExistingFiles {
 pub struct OutDir {
     path: PathBuf,
     /// `files.list`, which names a file before it is made: whatever happens, we know what is ours.
-    journal: Arc<Mutex<File>>,
+    journal: Arc<Mutex<Journal>>,
     /// Disk space for the summary and the manifest of a run that fills the disk; none once it was needed.
     reserve: Arc<Mutex<Option<File>>>,
+}
+
+/// A file that is locked while its run lasts, where the file system has locks.
+#[derive(Debug)]
+enum Journal {
+    Locked(Flock<File>),
+    Unlocked(File),
+}
+
+impl Journal {
+    /// None: another process holds the lock.
+    fn lock(file: File) -> Option<Self> {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => Some(Self::Locked(locked)),
+            Err((_, Errno::EWOULDBLOCK)) => None,
+            Err((file, _)) => Some(Self::Unlocked(file)),
+        }
+    }
+
+    fn file(&mut self) -> &mut File {
+        match self {
+            Self::Locked(file) => file,
+            Self::Unlocked(file) => file,
+        }
+    }
 }
 
 /// Open files for the output of one program, and where they are.
@@ -67,10 +93,15 @@ impl OutDir {
             if existing == ExistingFiles::Refuse {
                 return Err(ResultsError::NotEmpty(path.into()));
             }
+            // Held until what is there is removed.
+            let earlier = File::open(path.join(FILES)).ok().map(Journal::lock);
+            if matches!(earlier, Some(None)) {
+                return Err(ResultsError::InUse(path.into()));
+            }
             remove_earlier_run(path)?;
         }
         let files = path.join(FILES);
-        let journal = new_file(&files)?;
+        let journal = Journal::lock(new_file(&files)?).ok_or_else(|| ResultsError::InUse(path.into()))?;
         let dir = Self {
             path: path.into(),
             journal: Arc::new(Mutex::new(journal)),
@@ -166,6 +197,7 @@ impl OutDir {
     fn list(&self, relative: &str) -> Result<()> {
         let mut journal = self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         journal
+            .file()
             .write_all(format!("{relative}\n").as_bytes())
             .map_err(|e| ResultsError::from_io("write", &self.path.join(FILES), e))
     }
@@ -321,6 +353,11 @@ mod tests {
         let error = OutDir::create(&out, ExistingFiles::Refuse).unwrap_err();
         assert!(matches!(error, ResultsError::NotEmpty(_)));
         assert!(error.hint().unwrap().contains("--force"));
+
+        let error = OutDir::create(&out, ExistingFiles::ReplaceOurs).unwrap_err();
+        assert!(matches!(error, ResultsError::InUse(_)), "{error}");
+        assert!(out.join("h1/kernel.log").exists());
+        drop(run);
 
         fs::write(out.join("notes.txt"), "mine").unwrap();
         fs::write(out.join("h1/plot.svg"), "mine").unwrap();
