@@ -20,8 +20,20 @@ const FILES: &str = "files.list";
 const PCAP: &str = "pcap";
 const INPUT: &str = "input.jsonl";
 const CONTROL: &str = "control.sock";
+/// Files are written under these names before they get their own.
+const MANIFEST_TEMPORARY: &str = "manifest.json.tmp";
+const SUMMARY_TEMPORARY: &str = "summary.json.tmp";
 /// Names in the folder that no node can have.
-const RESERVED: [&str; 6] = [MANIFEST, SUMMARY, FILES, PCAP, INPUT, CONTROL];
+const RESERVED: [&str; 8] = [
+    MANIFEST,
+    SUMMARY,
+    FILES,
+    PCAP,
+    INPUT,
+    CONTROL,
+    MANIFEST_TEMPORARY,
+    SUMMARY_TEMPORARY,
+];
 /// Enough for summary and manifest of some hundred programs.
 const RESERVE_BYTES: i64 = 256 << 10;
 
@@ -404,7 +416,17 @@ mod tests {
     fn names_become_file_names_or_errors() {
         let dir = tempdir().unwrap();
         let run = OutDir::create(dir.path(), ExistingFiles::Refuse).unwrap();
-        for bad in ["", ".", "..", "a/b", "a\nb", "manifest.json", "pcap"] {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a\nb",
+            "manifest.json",
+            "pcap",
+            "manifest.json.tmp",
+            "summary.json.tmp",
+        ] {
             assert!(
                 matches!(run.kernel_log(bad), Err(ResultsError::BadName { .. })),
                 "{bad:?}"
