@@ -133,6 +133,10 @@ fn address_space(found: &Capabilities) -> Check {
             format!("; RLIMIT_AS is {} MiB", bytes >> 20),
             "lift the limit: ulimit -v unlimited",
         ),
+        None if found.stack_unlimited => (
+            "; RLIMIT_STACK is unlimited".into(),
+            "limit the stack, so that libraries lie below it: ulimit -s 8192",
+        ),
         None => (
             String::new(),
             "run without preloaded libraries and sanitizers; check vm.overcommit_memory",
@@ -187,6 +191,7 @@ mod tests {
             tsc_trapping: true,
             max_map_count: Some(65_530),
             address_space_limit: None,
+            stack_unlimited: false,
             open_files_limit: (1024, 1_048_576),
             address_ranges: vec![AddressRange {
                 purpose: "nodes",
@@ -260,5 +265,16 @@ mod tests {
             "0x1000 to 0x2000 (nodes) is not available; RLIMIT_AS is 1024 MiB"
         );
         assert_eq!(check.hint.as_deref(), Some("lift the limit: ulimit -v unlimited"));
+    }
+
+    #[test]
+    fn a_stack_without_limit_is_named() {
+        let mut host = good();
+        host.stack_unlimited = true;
+        assert_eq!(states(&host), [], "it matters only where it is in the way");
+        host.address_ranges[0].free = false;
+        let text = refusal(&host).map(|failure| failure.to_string()).unwrap_or_default();
+        assert!(text.contains("RLIMIT_STACK is unlimited"), "{text}");
+        assert!(text.contains("ulimit -s 8192"), "{text}");
     }
 }

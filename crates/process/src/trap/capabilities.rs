@@ -37,6 +37,8 @@ pub struct Capabilities {
     pub max_map_count: Option<u64>,
     /// RLIMIT_AS, bytes; None: unlimited.
     pub address_space_limit: Option<u64>,
+    /// Whether RLIMIT_STACK is unlimited: Linux then maps files from a third of the address space upwards.
+    pub stack_unlimited: bool,
     /// RLIMIT_NOFILE, soft and hard.
     pub open_files_limit: (u64, u64),
     /// The ranges of the fixed address map.
@@ -66,6 +68,7 @@ pub fn capabilities() -> Capabilities {
         tsc_trapping,
         max_map_count: proc_number("/proc/sys/vm/max_map_count"),
         address_space_limit: (address_space.0 != libc::RLIM_INFINITY).then_some(address_space.0),
+        stack_unlimited: limit(libc::RLIMIT_STACK).0 == libc::RLIM_INFINITY,
         open_files_limit: open_files,
         address_ranges: vec![
             address_range("programs at fixed low addresses", low_start..0x10_0000_0000),
