@@ -154,6 +154,11 @@ const CASES: &[(&str, &str, &str)] = &[
     ),
     ("relative cwd", "ping 10.0.0.2}", "ping 10.0.0.2, cwd: tmp}"),
     ("bad route", "  h2:\n", "  h2:\n    routes: [default thru 10.0.0.1]\n"),
+    (
+        "route with two next hops",
+        "  h2:\n",
+        "  h2:\n    routes: [default via 10.0.0.1 via 10.0.0.3]\n",
+    ),
     ("route to nowhere", "  h2:\n", "  h2:\n    routes: [default]\n"),
     (
         "route with host bits",

@@ -367,6 +367,12 @@ fn short_route(line: &Text) -> Result<RouteDoc, Problem> {
             "metric" => &mut route.metric,
             _ => return Err(problem()),
         };
+        if slot.is_some() {
+            return Err(Problem::new(
+                line.at,
+                format!("`{}` is there twice in a route", key.value),
+            ));
+        }
         *slot = Some(words.next().ok_or_else(problem)?);
     }
     Ok(route)
