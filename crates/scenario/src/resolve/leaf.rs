@@ -1,6 +1,6 @@
 //! Reads single values, each with an error that says what is allowed.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -56,11 +56,22 @@ pub(super) fn interface_address(text: &Text) -> Result<IpNet, Problem> {
         return Err(problem(": the prefix length is missing").hint(format!("write `{value}/{prefix}`")));
     }
     let net: IpNet = value.parse().map_err(|_| problem(""))?;
+    // The parser of networks takes 010 for 10; C libraries take it for 8.
+    if value
+        .split('/')
+        .next()
+        .is_none_or(|address| address.parse::<IpAddr>().is_err())
+    {
+        return Err(problem(": it has leading zeros").hint(format!("write `{net}`")));
+    }
+    if net.addr().is_unspecified() || net.addr().is_multicast() || net.addr() == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        return Err(problem(": no interface can have it"));
+    }
     if let IpNet::V4(v4) = net
         && v4.prefix_len() < 31
     {
         let first = u32::from(v4.network()) + 1;
-        let hint = format!("write `{}/{}`", std::net::Ipv4Addr::from(first), v4.prefix_len());
+        let hint = format!("write `{}/{}`", Ipv4Addr::from(first), v4.prefix_len());
         if v4.addr() == v4.network() {
             return Err(problem(": it names the network itself").hint(hint));
         }
