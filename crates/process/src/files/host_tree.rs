@@ -1,7 +1,8 @@
 //! The host's files as all nodes see them: read once, without ever following a symbolic link.
 //!
 //! Shared by the nodes of a run, so that all of them see the same state even if the host changes meanwhile.
-//! Only what everybody ("other") may read is visible, so that root and an ordinary user get the same run.
+//! Only what everybody ("other") may read is visible, so that root and an ordinary user get the same run. A directory
+//! that not everybody may search is empty: daemons find the ones that are theirs alone, as after their first start.
 //! Sockets, pipes and devices are left out. A file's inode number and link count are not the host's; see
 //! [`super::NodeTree`].
 
@@ -118,10 +119,10 @@ impl HostTree {
         if parent.mode & TYPE_MASK != DIRECTORY {
             return Err(Errno::NOTDIR);
         }
-        if parent.mode & 0o1 == 0 {
-            return Err(Errno::ACCESS);
-        }
         check_name(name)?;
+        if parent.mode & 0o1 == 0 {
+            return Err(Errno::NOENT);
+        }
         if let Some(known) = inner.entries[dir as usize].children.get(name) {
             return known.ok_or(Errno::NOENT);
         }
@@ -158,7 +159,10 @@ impl HostTree {
         if let Some(listing) = &entry.listing {
             return Ok(listing.clone());
         }
-        if entry.attr.mode & 0o5 != 0o5 {
+        if entry.attr.mode & 0o1 == 0 {
+            return Ok(Listing::default());
+        }
+        if entry.attr.mode & 0o4 == 0 {
             return Err(Errno::ACCESS);
         }
         let fd = inner.directory(&self.root, dir)?;
