@@ -12,6 +12,9 @@ use crate::sys::{EXEC, PAGE, READ, WRITE};
 /// Kept free after an ELF file for its trampolines, bytes; more than a file of the size of node needs.
 const TRAMPOLINE_ROOM: u64 = 256 << 10;
 
+/// What is noted of a mapping for which there is no place.
+const NO_ADDRESSES: &str = "ENOMEM: not that many addresses are left of the node's room for programs";
+
 const PROT_MASK: u64 = 7;
 const PROT_SEM: u64 = 8;
 
@@ -148,7 +151,11 @@ impl Work<'_> {
             }
         }
         if !low_2g {
-            return self.find_place(len + room, PAGE);
+            let found = self.find_place(len + room, PAGE);
+            if found.is_err() {
+                self.note(libc::SYS_mmap, NO_ADDRESSES);
+            }
+            return found;
         }
         let window = 0x4000_0000..0x8000_0000;
         let found = self

@@ -446,6 +446,9 @@ fn nothing_but_the_programs_own_can_be_touched() {
     assert_eq!(fixture.load(victim), Some(7));
     assert!(host.iter().all(|&byte| byte == 1));
     assert!(!fixture.spaces.take_notes().is_empty());
+    let most_of_linux = 1 << 46;
+    assert_eq!(fixture.map(mine, 0, most_of_linux, 0, ANON), Err(Errno::NOMEM));
+    assert!(!fixture.spaces.take_notes().is_empty(), "somebody must know why");
     fixture.spaces.destroy(other);
     assert_eq!(fixture.load(victim), None);
 }
