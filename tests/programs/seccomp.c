@@ -14,6 +14,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 
@@ -283,6 +284,26 @@ static void supervised(void)
 	SHOW(ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &response));
 }
 
+static void forbid_reading(int signal)
+{
+	(void)signal;
+	MUST(one_rule(SYS_read, SECCOMP_RET_ERRNO | EXDEV, 0));
+}
+
+/* A call that is made again after a signal passes the filters again, also those that the handler brought. */
+static void restarted(void)
+{
+	struct sigaction action = {.sa_handler = forbid_reading, .sa_flags = SA_RESTART};
+	struct itimerval soon = {.it_value.tv_usec = 20000};
+	char byte;
+	int ends[2];
+
+	MUST(pipe(ends));
+	MUST(sigaction(SIGALRM, &action, NULL));
+	MUST(setitimer(ITIMER_REAL, &soon, NULL));
+	SHOW(read(ends[0], &byte, 1));
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1) {
@@ -304,5 +325,6 @@ int main(int argc, char **argv)
 	try("log and trace", log_only);
 	try("strange calls", strange_calls);
 	try("supervised", supervised);
+	try("restarted", restarted);
 	return 0;
 }

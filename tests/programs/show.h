@@ -17,6 +17,8 @@
 
 /* Exit status of a program whose preparations fail: there is nothing to compare then. */
 #define SHOW_BROKEN 99
+/* Exit status of a program that the host forbids to do what it is about: it says so on standard error. */
+#define SHOW_FORBIDDEN 77
 
 __attribute__((format(printf, 1, 2), unused)) static void say(const char *format, ...)
 {

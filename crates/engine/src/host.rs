@@ -275,6 +275,7 @@ impl Host for NodeHost {
         let comm = String::from_utf8_lossy(comm);
         let comm = comm.trim_end_matches('\0');
         let (code, text) = match table::find(nr) {
+            Some(call) if call.status == table::Status::Absent => return,
             Some(call) => (
                 code_of(call.status),
                 format!("{comm} called {}: {}", call.name, call.note),
@@ -291,7 +292,7 @@ impl Host for NodeHost {
 /// The warning's code for a call of this status.
 pub fn code_of(status: table::Status) -> &'static str {
     match status {
-        table::Status::Refused => "unsupported_call",
+        table::Status::Refused | table::Status::Absent => "unsupported_call",
         table::Status::Partial | table::Status::Full => "partial_call",
     }
 }

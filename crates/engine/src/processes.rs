@@ -1,7 +1,7 @@
 //! The processes of a node, as its own `/proc` shows them.
 
 use windtunnel_control::Process;
-use windtunnel_kernel::Argument;
+use windtunnel_kernel::{Argument, abi};
 
 use crate::configure::Calls;
 use crate::error::EngineError;
@@ -10,6 +10,8 @@ use crate::error::EngineError;
 const ROOM_BYTES: usize = 32 << 10;
 /// Length of a tick in `/proc/PID/stat`, ns (USER_HZ is 100).
 const TICK_NS: u64 = 10_000_000;
+/// What the clock of `/proc/PID/stat` says at virtual time 0, ticks.
+const UPTIME_TICKS: u64 = abi::UPTIME_S * 100;
 /// Flag of kernel threads in `/proc/PID/stat` (PF_KTHREAD of include/linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 /// Where names start in an entry of getdents64(2), bytes.
@@ -29,19 +31,20 @@ pub fn list(calls: &mut dyn Calls, node: &str, exact_starts: &[(u32, u64)]) -> R
         else {
             continue;
         };
+        let start_ns_rounded = stat.start_ticks.saturating_sub(UPTIME_TICKS) * TICK_NS;
         let words = read_file(calls, &format!("/proc/{pid}/cmdline"))?;
         // A process id may have been used before.
         let exact = exact_starts
             .iter()
             .rev()
-            .find(|&&(known, start_ns)| known == pid && start_ns.abs_diff(stat.start_ticks * TICK_NS) <= TICK_NS);
+            .find(|&&(known, start_ns)| known == pid && start_ns.abs_diff(start_ns_rounded) <= TICK_NS);
         found.push(Process {
             node: node.to_owned(),
             pid,
             parent: stat.parent,
             state: stat.state,
             command: command_line(&words, &stat.name),
-            start_ns: exact.map_or(stat.start_ticks * TICK_NS, |&(_, start_ns)| start_ns),
+            start_ns: exact.map_or(start_ns_rounded, |&(_, start_ns)| start_ns),
         });
     }
     Ok(found)

@@ -8,7 +8,9 @@ use core::ffi::{c_char, c_void};
 use core::mem::{offset_of, size_of};
 
 /// `WT_ABI_VERSION`
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
+/// `WT_UPTIME_S`
+pub const UPTIME_S: u64 = 1;
 /// `WT_FRAME_DAMAGED`: a link changed bits of the frame.
 pub const FRAME_DAMAGED: u32 = 0x1;
 /// `WT_FRAME_SMALL`: data capacity of a pool buffer, bytes.

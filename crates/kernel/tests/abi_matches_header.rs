@@ -89,7 +89,7 @@ fn facts() -> (Facts, String) {
         Kernel = kernel { version, size, boot, enter, release, banner, current_comm }
     }
     constants! { facts, c:
-        ABI_VERSION FRAME_DAMAGED FRAME_SMALL TX_IRQ NIC_RING TX_MAX EV_CTL EV_TX_DONE EV_LINK CTL_SYSCALL CTL_SPAWN
+        ABI_VERSION UPTIME_S FRAME_DAMAGED FRAME_SMALL TX_IRQ NIC_RING TX_MAX EV_CTL EV_TX_DONE EV_LINK CTL_SYSCALL CTL_SPAWN
         SPAWN_TTY PROC_STARTED PROC_FAILED PROC_EXITED PROC_FAULT FILE_RAM MAP_SHARED MAP_FILE MAP_HEAP MAP_STACK
     }
     (facts, c)

@@ -23,7 +23,10 @@
 #ifndef WINDTUNNEL_BOUNDARY_H
 #define WINDTUNNEL_BOUNDARY_H
 
-#define WT_ABI_VERSION 3
+#define WT_ABI_VERSION 4
+
+/* How long a node has been up at virtual time 0, s, on the clocks of programs that count from the boot. */
+#define WT_UPTIME_S 1
 
 typedef unsigned char wt_u8;
 typedef unsigned short wt_u16;
@@ -152,8 +155,8 @@ struct wt_thread {
 	wt_u64 slow_entry;       /* [k>h] as fault_entry, for a system call that reached SIGSYS: fault.regs holds all
 	                          * registers with rip after the `syscall` and rax = number */
 	struct wt_regs fault;    /* [h>k] */
-	wt_u32 fault_signo;      /* [h>k] Linux signal number */
-	wt_s32 fault_code;       /* [h>k] si_code */
+	wt_u32 fault_signo;      /* [h>k] Linux signal number; 0: an rdtsc or rdtscp to be carried out */
+	wt_s32 fault_code;       /* [h>k] si_code; bytes of that instruction */
 	wt_u64 fault_addr;       /* [h>k] si_addr */
 	wt_u32 fault_trapno;     /* [h>k] x86 trap number and error code for the program's sigcontext */
 	wt_u32 fault_err;

@@ -20,7 +20,7 @@ struct Row {
     /// Number on x86-64.
     nr: u32,
     name: &'static str,
-    /// "full", "partial" or "refused".
+    /// "full", "partial", "refused" or "absent" (as on a real Linux without the hardware).
     status: &'static str,
     /// What differs from Linux; empty for a full one.
     note: &'static str,
@@ -46,6 +46,7 @@ fn row(call: &HostCall) -> Row {
         Status::Full => "full",
         Status::Partial => "partial",
         Status::Refused => "refused",
+        Status::Absent => "absent",
     };
     Row {
         nr: call.nr,

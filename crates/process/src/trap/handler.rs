@@ -348,29 +348,49 @@ unsafe fn answer_instruction(thread: *mut abi::Thread, frame: Frame, rip: u64) -
             frame.skip(2);
         }
         0x31 => {
-            answer_counter(thread, frame, rip);
-            frame.skip(2);
+            // SAFETY: promised by the caller.
+            unsafe { answer_counter(thread, frame, rip, 2) }
         }
         0x01 if byte(2) == 0xf9 => {
-            answer_counter(thread, frame, rip);
-            frame.set(libc::REG_RCX, 0);
-            frame.skip(3);
+            // SAFETY: promised by the caller.
+            unsafe { answer_counter(thread, frame, rip, 3) }
         }
         _ => return false,
     }
     true
 }
 
-/// The time stamp counter: virtual nanoseconds, but the true one for host code, whose clock is computed from it.
-fn answer_counter(thread: *mut abi::Thread, frame: Frame, rip: u64) {
+/// The time stamp counter, read by an instruction of that many bytes: a program is sent to its kernel, which counts it
+/// as a call to poll the clock; for a kernel it is virtual nanoseconds; and the true one for host code, whose clock is
+/// computed from it.
+///
+/// # Safety
+/// `frame` is that of the instruction at `rip`; `thread` is null or this thread's state.
+unsafe fn answer_counter(thread: *mut abi::Thread, frame: Frame, rip: u64, bytes: i32) {
     let count = if thread.is_null() || in_host(rip) {
         true_counter()
     } else {
-        // SAFETY: not null, hence this thread's state.
-        unsafe { (*thread).now_ns }
+        // SAFETY: not null, hence this thread's state; in a program no kernel or host code runs.
+        unsafe {
+            if (*thread).in_user != 0 && !within((*thread).kernel_text[0]..(*thread).kernel_text[1], rip) {
+                let read = Fault {
+                    signo: 0,
+                    code: bytes,
+                    address: 0,
+                    trap: 0,
+                    error: 0,
+                };
+                return enter_kernel(thread, frame, (*thread).fault_entry, &read);
+            }
+            (*thread).now_ns
+        }
     };
     frame.set(libc::REG_RAX, count & 0xffff_ffff);
     frame.set(libc::REG_RDX, count >> 32);
+    if bytes == 3 {
+        frame.set(libc::REG_RCX, 0);
+    }
+    frame.skip(bytes as u64);
 }
 
 fn true_counter() -> u64 {

@@ -10,6 +10,7 @@
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/random.h>
+#include <linux/rseq.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/ptrace.h>
@@ -104,6 +105,8 @@ static size_t fill_auxv(unsigned long *aux, struct linux_binprm *bprm, const str
 	AUX(AT_HWCAP2, 0); /* no FSGSBASE: FS is set by arch_prctl */
 	AUX(AT_EXECFN, bprm->exec);
 	AUX(AT_PLATFORM, platform);
+	AUX(AT_RSEQ_FEATURE_SIZE, offsetof(struct rseq, end));
+	AUX(AT_RSEQ_ALIGN, __alignof__(struct rseq));
 	AUX(AT_NULL, 0);
 #undef AUX
 	return n;

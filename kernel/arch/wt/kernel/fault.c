@@ -7,6 +7,8 @@
 #include <linux/signal.h>
 #include <asm/host.h>
 
+#define RDTSCP_BYTES 3
+
 void wt_regs_from_fault(struct pt_regs *regs);
 void wt_regs_from_fault(struct pt_regs *regs)
 {
@@ -37,16 +39,23 @@ void wt_regs_from_fault(struct pt_regs *regs)
 	};
 }
 
-void wt_do_fault(struct pt_regs *regs);
-void wt_do_fault(struct pt_regs *regs)
+/* What rdtsc and rdtscp answer: virtual nanoseconds. Reading is a call to poll the clock, as clock_gettime() is. */
+static void wt_read_counter(struct pt_regs *regs, unsigned int instruction_bytes)
 {
-	struct wt_thread *t = wt_entry->thread;
+	wt_count_call();
+	regs->ax = (u32)wt_now();
+	regs->dx = wt_now() >> 32;
+	regs->ip += instruction_bytes;
+	if (instruction_bytes == RDTSCP_BYTES)
+		regs->cx = 0; /* the CPU */
+}
+
+/* Faults that Linux answers with a signal. */
+static void wt_signal_fault(struct pt_regs *regs, const struct wt_thread *t)
+{
 	int signo = t->fault_signo;
 	void (*handler)(int);
 
-	wt_regs_from_fault(regs);
-	irqentry_enter_from_user_mode(regs);
-	local_irq_enable();
 	current->thread.trapno = t->fault_trapno;
 	current->thread.error_code = t->fault_err;
 	current->thread.cr2 = t->fault_addr;
@@ -58,6 +67,20 @@ void wt_do_fault(struct pt_regs *regs)
 		wt_call(proc_event, WT_PROC_FAULT, 0, current->pid, signo);
 	}
 	force_sig_fault(signo, t->fault_code, (void __user *)t->fault_addr);
+}
+
+void wt_do_fault(struct pt_regs *regs);
+void wt_do_fault(struct pt_regs *regs)
+{
+	const struct wt_thread *t = wt_entry->thread;
+
+	wt_regs_from_fault(regs);
+	irqentry_enter_from_user_mode(regs);
+	local_irq_enable();
+	if (t->fault_signo)
+		wt_signal_fault(regs, t);
+	else
+		wt_read_counter(regs, t->fault_code);
 	local_irq_disable();
 	irqentry_exit_to_user_mode(regs);
 	current->thread.full = 0;

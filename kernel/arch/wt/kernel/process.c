@@ -18,6 +18,8 @@
 #include <linux/entry-common.h>
 #include <linux/hrtimer.h>
 #include <linux/init_task.h>
+#include <linux/rseq.h>
+#include <linux/task_work.h>
 #include <asm/host.h>
 #include <asm/switch_to.h>
 #include <asm/mmu_context.h>
@@ -30,10 +32,26 @@ static struct kmem_cache *xstate_cache;
 
 struct task_struct *wt_switch_stacks(struct task_struct *prev, struct task_struct *next);
 
+/*
+ * Takes back what rseq_preempt() asks for at every switch (include/linux/rseq.h): to tell the program its CPU, which
+ * never changes, and to abort its restartable sequence, which cannot contain a system call, the only place where
+ * programs are switched. Elsewhere (a program stopped when it faulted) Linux does it.
+ */
+static __always_inline void rseq_stay(struct task_struct *prev)
+{
+#ifdef CONFIG_RSEQ
+	if (!prev->rseq || task_pt_regs(prev)->orig_ax == -1UL || task_work_pending(prev))
+		return;
+	prev->rseq_event_mask = 0;
+	clear_tsk_thread_flag(prev, TIF_NOTIFY_RESUME);
+#endif
+}
+
 struct task_struct *__switch_to(struct task_struct *prev, struct task_struct *next)
 {
 	unsigned long copied = wt_copied;
 
+	rseq_stay(prev);
 	wt_current = next;
 	prev = wt_switch_stacks(prev, next);
 	wt_copied = copied; /* this task's again: it runs on its own stack */
@@ -247,8 +265,8 @@ int wt_mm_init(struct mm_struct *mm)
 	mm->context.low = 1;
 	current->mm->context.low = 1;
 	wt_entry->thread->active_as = current->mm->context.as;
-	if (IS_ENABLED(CONFIG_SYSVIPC) && !list_empty(&wt_attached))
-		wt_shm_fork(mm, current->mm);
+	if (!list_empty(&wt_attached))
+		wt_attach_fork(mm, current->mm);
 	return 0;
 }
 
@@ -271,8 +289,7 @@ void wt_mm_destroy(struct mm_struct *mm)
 	if (!mm->context.as)
 		return;
 	wt_forget_usage(mm);
-	if (IS_ENABLED(CONFIG_SYSVIPC))
-		wt_shm_exit(mm); /* of a fork that failed halfway; after a program it is done: deactivate_mm() */
+	wt_attach_exit(mm); /* of a fork that failed halfway; after a program it is done: deactivate_mm() */
 	if (wt_entry->thread->active_as == mm->context.as)
 		wt_entry->thread->active_as = 0;
 	wt_call(as_destroy, mm->context.as);
@@ -308,7 +325,6 @@ void show_regs(struct pt_regs *regs)
  * Others run only while it sleeps. So that it does not always do so at the same call of a loop, such as one where it holds
  * the lock that they wait for, a quantum now and then is some calls shorter, irregularly.
  */
-void wt_quantum(void);
 void wt_quantum(void)
 {
 	struct thread_struct *t = &current->thread;

@@ -8,6 +8,7 @@
  * call in two reserved words of the sigcontext, and rt_sigreturn makes it.
  */
 #include <linux/entry-common.h>
+#include <linux/rseq.h>
 #include <linux/sched/signal.h>
 #include <linux/signal.h>
 #include <linux/syscalls.h>
@@ -224,6 +225,7 @@ static int setup_frame(struct ksignal *ksig, struct pt_regs *regs, long restart_
 
 	if (!sp || !(ksig->ka.sa.sa_flags & SA_RESTORER))
 		return -EFAULT;
+	rseq_signal_deliver(ksig, regs);
 	if (wt_boot.xsave_mask)
 		flags |= UC_FP_XSTATE;
 	err = xstate_put(fp);
@@ -247,6 +249,16 @@ static int setup_frame(struct ksignal *ksig, struct pt_regs *regs, long restart_
 	xstate_init();
 	current->thread.full = 1;
 	return 0;
+}
+
+/* Make an interrupted call again, in place of the `syscall` instruction it would have been stepped back to. */
+static void call_again(struct pt_regs *regs, long nr)
+{
+	regs->orig_ax = nr;
+	regs->ax = -ENOSYS;
+	nr = syscall_enter_from_user_mode_work(regs, nr); /* filters see it again */
+	if (nr != -1)
+		regs->ax = wt_dispatch(regs, nr);
 }
 
 SYSCALL_DEFINE0(rt_sigreturn)
@@ -287,21 +299,17 @@ SYSCALL_DEFINE0(rt_sigreturn)
 	regs->flags = (sc.flags & FIX_FLAGS) | 0x202;
 	regs->orig_ax = -1;
 	current->thread.full = 1;
-	if (sc.reserved1[0] == WT_RESTART_MAGIC && sc.reserved1[1] < NR_syscalls) {
-		regs->orig_ax = sc.reserved1[1];
-		return wt_dispatch(regs, regs->orig_ax);
-	}
+	if (sc.reserved1[0] == WT_RESTART_MAGIC && sc.reserved1[1] < NR_syscalls)
+		call_again(regs, sc.reserved1[1]);
 	return regs->ax;
 bad:
 	force_sig(SIGSEGV);
 	return 0;
 }
 
-/* Make an interrupted call again, in place of the `syscall` instruction it would have been stepped back to. */
 static void restart_now(struct pt_regs *regs, long nr)
 {
-	regs->orig_ax = nr;
-	regs->ax = wt_dispatch(regs, nr);
+	call_again(regs, nr);
 	if (unlikely(wt_cpu_costs()))
 		wt_cpu_pay_call(regs);
 	/* Its own interruption is seen by the next turn of the exit loop: the signal that caused it is still pending. */

@@ -6,19 +6,14 @@
 #include <linux/fdtable.h>
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/if_packet.h>
 #include <linux/mman.h>
 #include <linux/prctl.h>
+#include <linux/rseq.h>
 #include <linux/sched/task.h>
 #include <linux/syscalls.h>
-#include <net/sock.h>
 #include <asm/host.h>
 #include <asm/syscall.h>
 #include <uapi/asm/prctl.h>
-
-#include "../../../net/packet/internal.h"
-
-void wt_quantum(void);
 
 /**
  * wt_memory - have the host carry out a memory call of the running program
@@ -40,8 +35,8 @@ long wt_memory(unsigned int nr, const u64 *arg, u64 file)
 	ret = wt_call(mem_call, mm->context.as, nr, (u64)arg, file);
 	if (ret > 0 && (nr == __NR_mmap || nr == __NR_mremap))
 		wt_reach_add(mm, ret, arg[nr == __NR_mmap ? 1 : 2]);
-	if (IS_ENABLED(CONFIG_SYSVIPC) && unlikely(!list_empty(&wt_attached)))
-		wt_shm_follow(nr, arg, ret);
+	if (unlikely(!list_empty(&wt_attached)))
+		wt_attach_follow(nr, arg, ret);
 	return ret;
 }
 
@@ -73,61 +68,6 @@ static long wt_mincore(unsigned long addr, unsigned long len, unsigned long vec,
 	u64 arg[6] = {addr, len, wt_within_reach((void __user *)vec) ? vec : 0};
 
 	return wt_memory(__NR_mincore, arg, 0);
-}
-
-static u64 wt_ring_bytes(const struct packet_ring_buffer *ring)
-{
-	return ring->pg_vec ? (u64)ring->pg_vec_len * ring->pg_vec_pages * PAGE_SIZE : 0;
-}
-
-/* Maps the blocks of one packet ring from *at on. */
-static long wt_map_ring(const struct packet_ring_buffer *ring, const u64 *arg, u64 *at)
-{
-	u64 size = (u64)ring->pg_vec_pages * PAGE_SIZE;
-	unsigned int i;
-
-	for (i = 0; ring->pg_vec && i < ring->pg_vec_len; i++, *at += size) {
-		u64 block[6] = {*at,
-				size,
-				arg[2],
-				MAP_SHARED | MAP_FIXED,
-				PROT_READ | PROT_WRITE | PROT_EXEC,
-				__pa(ring->pg_vec[i].buffer)};
-		long ret = wt_memory(__NR_mmap, block, WT_FILE_RAM);
-
-		if (ret < 0)
-			return ret;
-	}
-	return 0;
-}
-
-/* What packet_mmap() (net/packet/af_packet.c) does with page tables: the rings of an AF_PACKET socket in its program. */
-static long wt_mmap_packet(struct file *file, const u64 *arg)
-{
-	struct socket *sock = sock_from_file(file);
-	struct packet_sock *po;
-	u64 place[6] = {arg[0], arg[1], 0, MAP_PRIVATE | MAP_ANONYMOUS | (arg[3] & MAP_FIXED), ~0UL, 0};
-	long ret = -EINVAL, err;
-	u64 at;
-
-	if (!sock || !sock->sk || sock->sk->sk_family != PF_PACKET)
-		return -ENODEV;
-	po = pkt_sk(sock->sk);
-	mutex_lock(&po->pg_vec_lock);
-	if (arg[5] || !arg[1] || arg[1] != wt_ring_bytes(&po->rx_ring) + wt_ring_bytes(&po->tx_ring))
-		goto out;
-	ret = wt_memory(__NR_mmap, place, 0);
-	if (ret < 0)
-		goto out;
-	at = ret;
-	err = wt_map_ring(&po->rx_ring, arg, &at) ?: wt_map_ring(&po->tx_ring, arg, &at);
-	if (err)
-		ret = err;
-	else
-		atomic_long_inc(&po->mapped);
-out:
-	mutex_unlock(&po->pg_vec_lock);
-	return ret;
 }
 
 /* mmap(2): files are those of wtfs; the host maps their contents. */
@@ -258,11 +198,15 @@ static long wt_refused(unsigned long a, unsigned long b, unsigned long c, unsign
 	return -ENOSYS;
 }
 
-/* Every C library asks for this at start and does without: no warning. */
-static long wt_absent(unsigned long a, unsigned long b, unsigned long c, unsigned long d, unsigned long e,
-		      unsigned long f)
+/* Linux's own, and the CPU's number at once: rseq_stay() takes the flag back that would give it on the way out. */
+static long wt_rseq(unsigned long area, unsigned long len, unsigned long flags, unsigned long sig, unsigned long e,
+		    unsigned long f)
 {
-	return -ENOSYS;
+	long ret = sys_rseq((struct rseq __user *)area, len, flags, sig);
+
+	if (!ret && current->rseq)
+		__rseq_handle_notify_resume(NULL, NULL);
+	return ret;
 }
 
 static long wt_not_permitted(unsigned long a, unsigned long b, unsigned long c, unsigned long d, unsigned long e,
@@ -323,7 +267,7 @@ long strnlen_user(const char __user *src, long count)
 #define sys_iopl		    wt_refused
 #define sys_ioperm		    wt_refused
 #define sys_remap_file_pages	    wt_refused
-#define sys_rseq		    wt_absent
+#define sys_rseq		    wt_rseq
 #define sys_reboot		    wt_not_permitted
 sys_call_ptr_t sys_call_table[NR_syscalls] = {
 	[0 ... NR_syscalls - 1] = (sys_call_ptr_t)(void *)sys_ni_syscall,
@@ -363,8 +307,7 @@ static __always_inline void wt_syscall(struct pt_regs *regs)
 		regs->ax = wt_dispatch(regs, nr);
 	if (unlikely(wt_cpu_costs()))
 		wt_cpu_pay_call(regs);
-	if (unlikely(++task->thread.calls >= wt_boot.quantum_calls && wt_boot.quantum_calls))
-		wt_quantum();
+	wt_count_call();
 	syscall_exit_to_user_mode(regs);
 	wt_user_load(task);
 }

@@ -10,9 +10,16 @@
 #include <linux/timekeeping.h>
 #include <asm/host.h>
 
+/*
+ * What the counter is at virtual time 0: it jumps by WT_UPTIME_S when timekeeping_init() has read it. On real machines
+ * no program runs in the first second after the boot, and some take a clock of no seconds for one they have not read
+ * yet (ping would not wait between its packets).
+ */
+static u64 counter_base_ns;
+
 static u64 wt_clock_read(struct clocksource *cs)
 {
-	return wt_entry->now_ns;
+	return counter_base_ns + wt_entry->now_ns;
 }
 
 static struct clocksource wt_clocksource = {
@@ -25,7 +32,7 @@ static struct clocksource wt_clocksource = {
 	.shift = 22,
 };
 
-/* From the first instant, so that monotonic time is the engine's time to the nanosecond. */
+/* From the first instant, so that monotonic time follows the engine's to the nanosecond. */
 struct clocksource *__init clocksource_default_clock(void)
 {
 	return &wt_clocksource;
@@ -36,9 +43,12 @@ unsigned long long notrace sched_clock(void)
 	return wt_now();
 }
 
+/* Monotonic time is the engine's only until a program adjusts the clock's frequency: count from what it is now. */
 static int wt_set_next_ktime(ktime_t expires, struct clock_event_device *dev)
 {
-	wt_entry->next_timer_ns = ktime_to_ns(expires);
+	s64 delta_ns = ktime_to_ns(ktime_sub(expires, ktime_get()));
+
+	wt_entry->next_timer_ns = wt_entry->now_ns + max(delta_ns, 0LL);
 	return 0;
 }
 
@@ -84,6 +94,7 @@ void wt_timer_fire(void)
 
 void __init time_init(void)
 {
+	counter_base_ns = WT_UPTIME_S * NSEC_PER_SEC;
 	__clocksource_register(&wt_clocksource);
 	wt_timer.cpumask = cpumask_of(0);
 	clockevents_register_device(&wt_timer);
@@ -91,7 +102,7 @@ void __init time_init(void)
 
 void read_persistent_wall_and_boot_offset(struct timespec64 *wall, struct timespec64 *boot_offset)
 {
-	wall->tv_sec = wt_boot.epoch_s;
+	wall->tv_sec = wt_boot.epoch_s - WT_UPTIME_S;
 	wall->tv_nsec = 0;
 	*boot_offset = ns_to_timespec64(0);
 }

@@ -59,6 +59,7 @@ SECTIONS
 		*(__tracepoints_strings)
 		*(__ksymtab_strings)
 		*(.init.rodata.str*)
+		__end_rodata = .; /* kstrdup_const() does not copy what is below */
 	} :text
 
 	. = ALIGN(PAGE_SIZE);
@@ -84,7 +85,6 @@ SECTIONS
 		. = ALIGN(8);
 		BOUNDED_SECTION_PRE_LABEL(__bug_table, __bug_table, __start_, __stop_)
 	} :data
-	__end_rodata = .;
 
 	__ksymtab : { __start___ksymtab = .; KEEP(*(SORT(___ksymtab+*))) __stop___ksymtab = .; } :data
 	__ksymtab_gpl : { __start___ksymtab_gpl = .; KEEP(*(SORT(___ksymtab_gpl+*))) __stop___ksymtab_gpl = .; } :data

@@ -11,7 +11,7 @@ struct linux_binprm;
 struct pt_regs;
 struct task_struct;
 
-extern struct wt_boot wt_boot;    /* copy of the boot argument */
+extern struct wt_boot wt_boot;	  /* copy of the boot argument */
 extern struct wt_entry *wt_entry; /* page shared with the host */
 
 /* host.c: leave to the host's stack with the host's FS base and call fn(host, a, b, c, d). */
@@ -58,12 +58,34 @@ long wtfs_memfd_create(const char __user *uname, unsigned int flags);
 long wtfs_fcntl_seals(struct file *file, unsigned int cmd, unsigned long arg);
 long wtfs_may_map(struct file *file, unsigned long prot, unsigned long flags);
 
-/* shm.c */
+/* process.c */
+void wt_quantum(void);
+
+/* One more call of the running program that took no time. */
+#define wt_count_call()                                                                                  \
+	do {                                                                                             \
+		if (unlikely(++current->thread.calls >= wt_boot.quantum_calls && wt_boot.quantum_calls)) \
+			wt_quantum();                                                                    \
+	} while (0)
+
+/* attach.c */
 struct mm_struct;
+struct vm_operations_struct;
 extern struct list_head wt_attached;
-void wt_shm_follow(unsigned int nr, const u64 *arg, long ret);
-void wt_shm_fork(struct mm_struct *mm, const struct mm_struct *parent);
-void wt_shm_exit(struct mm_struct *mm);
+int wt_attach_add(struct file *file, unsigned long start, unsigned long len, const struct vm_operations_struct *ops);
+void wt_attach_follow(unsigned int nr, const u64 *arg, long ret);
+void wt_attach_fork(struct mm_struct *mm, const struct mm_struct *parent);
+void wt_attach_exit(struct mm_struct *mm);
+
+/* packet.c */
+#ifdef CONFIG_PACKET
+long wt_mmap_packet(struct file *file, const u64 *arg);
+#else
+static inline long wt_mmap_packet(struct file *file, const u64 *arg)
+{
+	return -ENODEV;
+}
+#endif
 
 /* proc.c */
 void wt_name_file(struct file *file, u64 handle);

@@ -17,7 +17,7 @@ extern const struct mm_struct *wt_window_mm; /* whose it is */
 int wt_mm_init(struct mm_struct *mm);
 void wt_mm_destroy(struct mm_struct *mm);
 void wt_mm_activate(struct mm_struct *mm);
-void wt_shm_exit(struct mm_struct *mm);
+void wt_attach_exit(struct mm_struct *mm);
 
 /* A new mm is zeroed, a forked one a copy of its parent's. */
 #define init_new_context init_new_context
@@ -46,14 +46,14 @@ static inline void switch_mm(struct mm_struct *prev, struct mm_struct *next, str
 }
 
 /*
- * The end of a thread, or its exec: with the last one of an mm, others see its segments detached. A kernel thread's mm
+ * The end of a thread, or its exec: with the last one of an mm, its mappings no longer count. A kernel thread's mm
  * is NULL.
  */
 #define deactivate_mm deactivate_mm
 static inline void deactivate_mm(struct task_struct *tsk, struct mm_struct *mm)
 {
-	if (IS_ENABLED(CONFIG_SYSVIPC) && mm && atomic_read(&mm->mm_users) == 1)
-		wt_shm_exit(mm);
+	if (mm && atomic_read(&mm->mm_users) == 1)
+		wt_attach_exit(mm);
 }
 
 #include <asm-generic/mm_hooks.h>
