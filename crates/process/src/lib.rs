@@ -241,6 +241,9 @@ impl ProcessHost {
 
     /// See [`windtunnel_kernel::host::Host::as_fork`].
     pub fn as_fork(&mut self, space: u64) -> i64 {
+        if sys::at_limit() {
+            return answer(Err(Errno::NOMEM));
+        }
         answer(self.spaces.fork(space))
     }
 
@@ -280,6 +283,9 @@ impl ProcessHost {
 
     /// See [`windtunnel_kernel::host::Host::mem_call`].
     pub fn mem_call(&mut self, space: u64, nr: u32, args: &[u64; 6], file: u64) -> i64 {
+        if sys::at_limit() {
+            return answer(Err(Errno::NOMEM));
+        }
         let content = match if file == abi::FILE_RAM && self.ram != 0 {
             self.ram
         } else {

@@ -13,8 +13,8 @@ use std::sync::Mutex;
 
 use rustix::io::Errno;
 
-pub(crate) use map_limit::make_reserve;
 pub use map_limit::{MapLimit, take_map_limit};
+pub(crate) use map_limit::{at_limit, make_reserve};
 pub(crate) use pages::{PageScan, count};
 
 /// Size of a page, bytes.

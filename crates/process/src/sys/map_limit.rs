@@ -2,7 +2,8 @@
 //!
 //! What programs are told must not depend on it, and a half-made change of the memory map cannot be undone without
 //! further mappings. So some are kept in reserve: whoever meets the limit first gives them back and tries once more, and
-//! the run ends with an error as soon as the kernel that runs now returns.
+//! the run ends with an error as soon as the kernel that runs now returns. Until then programs get no more mappings: what
+//! is left is for moving the memory of those that run next.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,6 +71,11 @@ pub(super) fn use_reserve() -> bool {
     true
 }
 
+/// Whether the limit was reached, and nobody was told yet: the run is at its end.
+pub(crate) fn at_limit() -> bool {
+    REACHED.load(Ordering::Relaxed)
+}
+
 /// The limit, if it was reached since the last call.
 pub fn take_map_limit() -> Option<MapLimit> {
     let reached = REACHED.load(Ordering::Relaxed) && REACHED.swap(false, Ordering::Relaxed);
@@ -105,7 +111,9 @@ mod tests {
             .take_while(|&page| map(page).is_ok() && !REACHED.load(Ordering::Relaxed))
             .count() as u64;
         assert!(made > limit() / 2 && made < limit() - RESERVED);
+        assert!(at_limit());
         assert_eq!(take_map_limit(), Some(MapLimit { limit: limit() }));
+        assert!(!at_limit());
         let more = (made + 2..).take_while(|&page| map(page).is_ok()).count() as u64;
         assert!(more > RESERVED / 2, "{more} of the reserve");
         assert_eq!(take_map_limit(), None, "told once");
