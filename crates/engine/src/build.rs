@@ -80,6 +80,9 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
         kernel: image.clone(),
         kernel_bases: kernel_bases(scenario)?,
     };
+    for text in &scenario.warnings {
+        books.shared.warn("address_twice", None, text);
+    }
     let watchdog = Watchdog::start(books.shared.clone(), words);
     let traps = TrapThread::install(ThreadContext::install()?)?;
     books.shared.simulation_tid.store(traps.tid(), Ordering::Relaxed);

@@ -23,6 +23,8 @@ pub struct Scenario {
     pub links: Vec<LinkSpec>,
     /// By time, and in the order of the file at the same time.
     pub events: Vec<Event>,
+    /// What is allowed, but may not be meant: addresses that are there twice.
+    pub warnings: Vec<String>,
     /// SHA-256 of the file's bytes, in lower-case hexadecimal.
     pub sha256: String,
 }

@@ -69,6 +69,12 @@ const CASES: &[(&str, &str, &str)] = &[
     ("address with leading zeros", "10.0.0.2/24", "010.0.0.2/24"),
     ("multicast as address", "10.0.0.2/24", "224.0.0.2/24"),
     ("no address as address", "10.0.0.2/24", "0.0.0.0/32"),
+    ("loopback as address", "10.0.0.2/24", "\"::1/128\""),
+    (
+        "IPv6 where it does not fit",
+        "addresses: {eth0: 10.0.0.2/24}",
+        "interfaces: {eth0: {mtu: 1279, addresses: \"fd00::2/64\"}}",
+    ),
     ("network as address", "10.0.0.2/24", "10.0.0.0/24"),
     ("broadcast as address", "10.0.0.2/24", "10.0.0.255/24"),
     ("duplicate node", "  h2:\n", "  h1:\n"),
@@ -80,6 +86,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("unsupported kind", "  h2:\n", "  h2:\n    kind: ruter\n"),
     ("bad capture", "{stop: 10s}", "{stop: 10s, capture: yes}"),
     ("bad epoch", "{stop: 10s}", "{stop: 10s, epoch: 2026-02-30}"),
+    ("epoch before the boot", "{stop: 10s}", "{stop: 10s, epoch: 1970-01-01}"),
     (
         "epoch beyond the kernel's",
         "{stop: 10s}",

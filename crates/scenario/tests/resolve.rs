@@ -231,3 +231,33 @@ fn links_and_events_name_directions() {
         ]
     );
 }
+
+#[test]
+fn an_address_may_be_twice_but_not_in_silence() {
+    const TWICE: &str = r#"
+version: 1
+run: {stop: 1s}
+defaults: {link: {rate: 1Gbit, delay: 1ms}}
+nodes:
+  a: {addresses: {eth0: FAR}}
+  b: {addresses: {eth0: NEAR, eth1: 10.0.2.1/24}}
+  c: {addresses: {eth0: FAR}}
+links:
+  - endpoints: ["a:eth0", "b:eth0"]
+  - endpoints: ["b:eth1", "c:eth0"]
+"#;
+    let text = |far: &str, near: &str| TWICE.replace("FAR", far).replace("NEAR", near);
+    let warnings = |far: &str, near: &str| {
+        Scenario::parse(&text(far, near), Path::new("twice.yaml"))
+            .unwrap_or_else(|error| panic!("{error}"))
+            .warnings
+    };
+    let twice = "address `192.168.1.1` of c:eth0 is also that of a:eth0";
+    assert_eq!(warnings("192.168.1.1/24", "192.168.1.2/24"), [twice]);
+    assert_eq!(warnings("169.254.1.1/24", "169.254.1.2/24"), [""; 0]);
+    assert_eq!(warnings("\"fe80::1/64\"", "\"fe80::2/64\""), [""; 0]);
+    for (far, near) in [("192.168.1.1/24", "192.168.1.1/24"), ("10.0.0.1/24", "10.0.2.1/24")] {
+        let error = Scenario::parse(&text(far, near), Path::new("twice.yaml")).unwrap_err();
+        assert!(error.to_string().contains("is also that of"), "{error}");
+    }
+}

@@ -290,7 +290,6 @@ fn complete(start: &OsStr) -> Vec<CompletionCandidate> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
 
     fn log() -> Log {
         Log {
@@ -313,9 +312,7 @@ mod tests {
 
     #[test]
     fn many_lines_take_no_longer_than_their_bytes() {
-        // Taken off the front one by one, two million lines would move some 4 TB.
-        let begin = Instant::now();
+        // Taken off the front one by one, two million lines would move some 4 TB: this would not end.
         assert_eq!(log().prefixed(&b"y\n".repeat(2_000_000)).len(), 18_000_000);
-        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
     }
 }

@@ -23,6 +23,8 @@ struct Report {
     scenario: Option<Counts>,
     /// Empty when valid.
     errors: Vec<Finding>,
+    /// What is allowed, but may not be meant.
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -50,7 +52,11 @@ struct Finding {
 /// Checks the file and says what is in it, or what is wrong with it.
 pub fn run(args: &Args) -> Outcome {
     if !args.json {
-        let counts = Counts::of(&super::load_scenario(&args.file)?);
+        let scenario = super::load_scenario(&args.file)?;
+        for warning in &scenario.warnings {
+            eprintln!("warning: {warning}");
+        }
+        let counts = Counts::of(&scenario);
         return super::print(&format!(
             "{}: valid; {} nodes, {} links, {} processes, {} events\n",
             args.file.display(),
@@ -67,6 +73,7 @@ pub fn run(args: &Args) -> Outcome {
             valid: true,
             scenario: Some(Counts::of(&scenario)),
             errors: Vec::new(),
+            warnings: scenario.warnings,
         }),
         Err(error) => {
             let found = error.diagnostic();
@@ -81,6 +88,7 @@ pub fn run(args: &Args) -> Outcome {
                 valid: false,
                 scenario: None,
                 errors: vec![finding],
+                warnings: Vec::new(),
             })?;
             Ok(crate::failure::EXIT_USER)
         }

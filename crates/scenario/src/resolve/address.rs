@@ -3,26 +3,65 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use windtunnel_base::{IfaceId, NodeId};
+
 use crate::document::NodeDoc;
 use crate::error::Problem;
-use crate::model::Node;
+use crate::model::{LinkSpec, Node};
 use crate::text::{Entries, Text};
 
-/// No address may be on two interfaces.
-pub(super) fn check_clashes(docs: &Entries<NodeDoc>, nodes: &[Node]) -> Result<(), Problem> {
-    let mut owners: BTreeMap<IpAddr, String> = BTreeMap::new();
-    for ((_, doc), node) in docs.0.iter().zip(nodes) {
-        for interface in &node.interfaces {
-            let name = format!("{}:{}", node.name, interface.name);
+/// No address may be twice on a node or on a link. Elsewhere it is told of, as it may be meant (anycast, sites behind
+/// NAT) or not; not of addresses that are valid on a link only.
+pub(super) fn check_clashes(
+    docs: &Entries<NodeDoc>,
+    nodes: &[Node],
+    links: &[LinkSpec],
+) -> Result<Vec<String>, Problem> {
+    let mut owners: BTreeMap<IpAddr, Vec<IfaceId>> = BTreeMap::new();
+    let mut told = Vec::new();
+    let name = |id: IfaceId| {
+        let node = &nodes[id.node.index()];
+        format!("{}:{}", node.name, node.interfaces[id.index as usize].name)
+    };
+    for (number, ((_, doc), node)) in docs.0.iter().zip(nodes).enumerate() {
+        for (index, interface) in node.interfaces.iter().enumerate() {
+            let this = IfaceId {
+                node: NodeId(number as u32),
+                index: index as u32,
+            };
             for (net, text) in interface.addresses.iter().zip(written(doc, &interface.name)) {
-                if let Some(other) = owners.insert(net.addr(), name.clone()) {
-                    let message = format!("address `{}` of {name} is also that of {other}", net.addr());
-                    return Err(Problem::new(text.at, message).hint("every interface needs addresses of its own"));
+                let others = owners.entry(net.addr()).or_default();
+                let near = |other: IfaceId| {
+                    let ends = [(this, other), (other, this)];
+                    other.node == this.node || links.iter().any(|link| ends.contains(&(link.a, link.b)))
+                };
+                let message = |other| {
+                    format!(
+                        "address `{}` of {} is also that of {}",
+                        net.addr(),
+                        name(this),
+                        name(other)
+                    )
+                };
+                if let Some(other) = others.iter().copied().find(|&other| near(other)) {
+                    return Err(Problem::new(text.at, message(other)).hint("give each interface addresses of its own"));
                 }
+                if let Some(other) = others.first().filter(|_| !is_link_local(net.addr())) {
+                    told.push(message(*other));
+                }
+                others.push(this);
             }
         }
     }
-    Ok(())
+    Ok(told)
+}
+
+/// RFC 3927, RFC 4291 section 2.5.6.
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
 }
 
 /// The addresses of an interface as written, in the order of [`crate::Interface::addresses`].

@@ -1,6 +1,6 @@
 //! Reads single values, each with an error that says what is allowed.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -64,7 +64,8 @@ pub(super) fn interface_address(text: &Text) -> Result<IpNet, Problem> {
     {
         return Err(problem(": it has leading zeros").hint(format!("write `{net}`")));
     }
-    if net.addr().is_unspecified() || net.addr().is_multicast() || net.addr() == IpAddr::V4(Ipv4Addr::BROADCAST) {
+    let of_others = [IpAddr::V4(Ipv4Addr::BROADCAST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    if net.addr().is_unspecified() || net.addr().is_multicast() || of_others.contains(&net.addr()) {
         return Err(problem(": no interface can have it"));
     }
     if let IpNet::V4(v4) = net
@@ -152,10 +153,15 @@ pub(super) fn user(text: &Text) -> Result<User, Problem> {
 
 /// A date, or date and time in UTC, as seconds since 1970.
 pub(super) fn epoch(text: &Text) -> Result<u64, Problem> {
-    epoch_seconds(&text.value).ok_or_else(|| {
+    let seconds = epoch_seconds(&text.value).ok_or_else(|| {
         Problem::new(text.at, format!("`{}` is not a date from 1970 on", text.value))
             .allowed("a date, or date and time in UTC: 2026-01-01 or 2026-01-01T12:00:00Z")
-    })
+    })?;
+    if seconds == 0 {
+        let problem = Problem::new(text.at, "nodes boot a second before, which would be before 1970");
+        return Err(problem.allowed("1970-01-01T00:00:01Z and later"));
+    }
+    Ok(seconds)
 }
 
 fn epoch_seconds(text: &str) -> Option<u64> {

@@ -71,7 +71,7 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
     let mut nodes = node::all(&document.nodes, &settings)?;
     let links = link::all(&document.links, defaults.link.as_ref(), &ends)?;
     let events = link::events(&document.events, &mut nodes, &links, &run)?;
-    address::check_clashes(&document.nodes, &nodes)?;
+    let warnings = address::check_clashes(&document.nodes, &nodes, &links)?;
     process::check_times(document, &nodes, SimTime::ZERO + run.stop)?;
     let name = match &document.name {
         Some(name) => name.value.clone(),
@@ -87,6 +87,7 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
         nodes,
         links,
         events,
+        warnings,
         sha256,
     })
 }

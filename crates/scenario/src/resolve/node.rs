@@ -29,6 +29,7 @@ const BYTE_COST_MAX: ByteCost = ByteCost::from_ps(1_000_000);
 /// Ethernet's usual one.
 const DEFAULT_MTU: u64 = 1500;
 /// From Linux's least for IPv4 to what switches call jumbo frames.
+const IPV6_MTU_MIN: u64 = 1280;
 const MTU_RANGE: std::ops::RangeInclusive<u64> = 68..=9216;
 
 /// Longest label of a host name (RFC 1035); Linux takes 64 bytes.
@@ -204,10 +205,16 @@ fn interface(at: (usize, usize), name: &str, doc: &NodeDoc, settings: &Settings<
         .map(|mtu| leaf::number(mtu, "an MTU", MTU_RANGE))
         .transpose()?
         .unwrap_or(DEFAULT_MTU);
-    let addresses = address::written(doc, name)
+    let written = address::written(doc, name);
+    let addresses: Vec<IpNet> = written.iter().map(leaf::interface_address).collect::<Result<_, _>>()?;
+    if let Some((_, text)) = addresses
         .iter()
-        .map(leaf::interface_address)
-        .collect::<Result<_, _>>()?;
+        .zip(&written)
+        .find(|(net, _)| mtu < IPV6_MTU_MIN && net.addr().is_ipv6())
+    {
+        let message = format!("`{}` on an interface with an MTU of {mtu} bytes", text.value);
+        return Err(Problem::new(text.at, message).allowed("IPv6 needs 1280 bytes (RFC 8200)"));
+    }
     let capture = own.capture.unwrap_or(settings.capture_all);
     Ok(Interface {
         name: name.to_owned(),
