@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -125,6 +126,15 @@ def test_again(host: Host, reference: Outcome) -> None:
 
 def test_without_address_randomisation(host: Host, reference: Outcome) -> None:
     host.run(prefix=["setarch", "-R"]).assert_equal(reference)
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_STACK)[1] != resource.RLIM_INFINITY,
+    reason="the stack's hard limit is in the way",
+)
+def test_with_a_stack_without_limit(host: Host, reference: Outcome) -> None:
+    """Linux maps libraries elsewhere then."""
+    host.run(prefix=["prlimit", "--stack=unlimited"]).assert_equal(reference)
 
 
 @NEEDS_ROOT

@@ -1,8 +1,14 @@
 //! What a run needs of the host, check by check: behind `windtunnel doctor`, and before every run.
 
 use crate::failure::Failure;
+use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use serde::Serialize;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use windtunnel_process::trap::{AddressRange, Capabilities};
+
+/// What most distributions limit stacks to.
+const USUAL_STACK_BYTES: u64 = 8 << 20;
 
 /// How a check came out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -49,6 +55,21 @@ impl Check {
             hint: Some(hint.into()),
         }
     }
+}
+
+/// Starts this program once more if its stack has no limit: Linux then maps files where nodes belong. With the usual limit
+/// it does not; programs in nodes have limits of their own. Where that fails, [`require`] says what to do.
+pub fn limit_stack() {
+    let Ok((RLIM_INFINITY, hard)) = getrlimit(Resource::RLIMIT_STACK) else {
+        return;
+    };
+    if setrlimit(Resource::RLIMIT_STACK, USUAL_STACK_BYTES, hard).is_err() {
+        return;
+    }
+    let mut words = std::env::args_os();
+    let name = words.next().unwrap_or_default();
+    // Returns only if it fails.
+    let _ = Command::new("/proc/self/exe").arg0(name).args(words).exec();
 }
 
 /// Refuses to start a run that this host cannot carry, with everything that is missing.

@@ -24,7 +24,7 @@ const CONTROL: &str = "control.sock";
 const MANIFEST_TEMPORARY: &str = "manifest.json.tmp";
 const SUMMARY_TEMPORARY: &str = "summary.json.tmp";
 /// Names in the folder that no node can have.
-const RESERVED: [&str; 8] = [
+pub const RESERVED: [&str; 8] = [
     MANIFEST,
     SUMMARY,
     FILES,

@@ -80,6 +80,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("duplicate node", "  h2:\n", "  h1:\n"),
     ("duplicate key", "{stop: 10s}", "{stop: 10s, stop: 11s}"),
     ("bad node name", "  h2:\n", "  h 2:\n"),
+    ("node named like a file of the results", "  h2:\n", "  pcap:\n"),
     ("unsupported version", "version: 1", "version: 2"),
     ("unsupported kernel", "  h2:\n", "  h2:\n    kernel: 6.1\n"),
     ("unsupported mode", "{stop: 10s}", "{stop: 10s, mode: real}"),

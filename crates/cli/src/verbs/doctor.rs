@@ -41,6 +41,7 @@ struct Report {
 
 /// Looks at everything and tells.
 pub fn run(args: &Args) -> Outcome {
+    host::limit_stack();
     let capabilities = windtunnel_process::trap::capabilities();
     let mut checks = host::checks(&capabilities);
     checks.extend(kernel_checks());

@@ -66,6 +66,7 @@ pub struct Args {
 
 /// Runs the scenario; exit code 0 only if every expectation held.
 pub fn run(args: &Args) -> Outcome {
+    crate::host::limit_stack();
     let mut scenario = super::load_scenario(&args.file)?;
     if let Some(seed) = args.seed {
         scenario.run.seed = seed;

@@ -28,9 +28,22 @@ const BYTE_COST_MAX: ByteCost = ByteCost::from_ps(1_000_000);
 
 /// Ethernet's usual one.
 const DEFAULT_MTU: u64 = 1500;
-/// From Linux's least for IPv4 to what switches call jumbo frames.
+/// RFC 8200, section 5.
 const IPV6_MTU_MIN: u64 = 1280;
+/// From Linux's least for IPv4 to what switches call jumbo frames.
 const MTU_RANGE: std::ops::RangeInclusive<u64> = 68..=9216;
+
+/// Names in the folder of results, which no node can have: there is a folder for each node.
+pub const RESULT_FILES: [&str; 8] = [
+    "manifest.json",
+    "summary.json",
+    "files.list",
+    "pcap",
+    "input.jsonl",
+    "control.sock",
+    "manifest.json.tmp",
+    "summary.json.tmp",
+];
 
 /// Longest label of a host name (RFC 1035); Linux takes 64 bytes.
 const NAME_MAX: usize = 63;
@@ -96,6 +109,13 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
 pub(super) fn check_name(name: &Text) -> Result<(), Problem> {
     let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let starts_well = name.value.starts_with(|c: char| c.is_ascii_alphanumeric());
+    if RESULT_FILES.contains(&name.value.as_str()) {
+        let message = format!(
+            "`{}` cannot be the name of a node: the results have a file of that name",
+            name.value
+        );
+        return Err(Problem::new(name.at, message));
+    }
     if starts_well && name.value.len() <= NAME_MAX && name.value.chars().all(usable) {
         return Ok(());
     }
