@@ -69,8 +69,9 @@ class Simulation:
         return [row for row in self.summary["processes"] if row["node"] == node][index]
 
     def stdout(self, node: str, index: int = 0) -> str:
+        """What a program wrote; bytes that are no UTF-8 are replaced."""
         name: str = self.process(node, index)["stdout"]
-        return (self.out / name).read_text(encoding="utf-8")
+        return (self.out / name).read_bytes().decode(errors="replace")
 
     def iperf(self, node: str) -> Any:
         """The `end` part of an iperf3 client's JSON."""
