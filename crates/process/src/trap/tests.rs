@@ -196,9 +196,27 @@ fn a_32_bit_system_call_is_a_protection_fault_at_the_instruction() {
     );
 }
 
+/// nop; rdtsc or rdtscp
+const COUNTER_READERS: [&[u8]; 2] = [&[0x90, 0x0f, 0x31], &[0x90, 0x0f, 0x01, 0xf9]];
+
 #[test]
-fn the_time_stamp_counter_is_virtual_time_in_nanoseconds() {
-    let ended = run(&[&[0x0f, 0x31], &[0x0f, 0x01, 0xf9]], nothing);
+fn a_program_that_reads_the_time_stamp_counter_is_sent_to_its_kernel() {
+    for (end, program) in run(&COUNTER_READERS, nothing).iter().zip(COUNTER_READERS) {
+        let Thread {
+            fault_signo,
+            fault_code,
+            ..
+        } = end.thread;
+        assert_eq!((end.by, fault_signo, end.rip_offset()), (BY_FAULT, 0, 1));
+        assert_eq!(fault_code as usize, program.len() - 1, "bytes of the instruction");
+    }
+}
+
+#[test]
+fn for_a_kernel_the_time_stamp_counter_is_virtual_time_in_nanoseconds() {
+    let ended = run(&COUNTER_READERS, |thread, code| {
+        thread.kernel_text = [code, code + PAGE_BYTES];
+    });
     assert_eq!(ended[0].results()[..2], [0x2345_6789, 1]);
     assert_eq!(ended[1].results(), [0x2345_6789, 1, 0]);
 }
