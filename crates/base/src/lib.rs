@@ -12,6 +12,7 @@ mod id;
 mod probability;
 pub mod random;
 mod rate;
+pub mod result_files;
 mod size;
 mod time;
 mod units;

@@ -171,12 +171,3 @@ fn permission_is_that_of_the_user() {
         "permission denied: its mode is 700"
     );
 }
-
-#[test]
-fn scenarios_know_the_files_of_results() {
-    let mut known = windtunnel_scenario::RESULT_FILES;
-    let mut reserved = windtunnel_results::RESERVED;
-    known.sort_unstable();
-    reserved.sort_unstable();
-    assert_eq!(known, reserved);
-}

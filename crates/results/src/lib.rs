@@ -32,7 +32,7 @@ pub use error::{Result, ResultsError};
 pub use host_facts::HostFacts;
 pub use kernel_log::KernelLog;
 pub use manifest::{Cost, Ended, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, ScenarioRecord};
-pub use out_dir::{ExistingFiles, OutDir, ProcessLogs, RESERVED};
+pub use out_dir::{ExistingFiles, OutDir, ProcessLogs};
 pub use pcap::PcapWriter;
 pub use summary::{DirectionSummary, LinkSummary, ProcessSummary, SUMMARY_VERSION, Summary};
 pub use warnings::{Warning, Warnings};

@@ -13,27 +13,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use windtunnel_base::result_files::{self, CONTROL, FILES, INPUT, MANIFEST, PCAP, SUMMARY};
 
-const MANIFEST: &str = "manifest.json";
-const SUMMARY: &str = "summary.json";
-const FILES: &str = "files.list";
-const PCAP: &str = "pcap";
-const INPUT: &str = "input.jsonl";
-const CONTROL: &str = "control.sock";
-/// Files are written under these names before they get their own.
-const MANIFEST_TEMPORARY: &str = "manifest.json.tmp";
-const SUMMARY_TEMPORARY: &str = "summary.json.tmp";
-/// Names in the folder that no node can have.
-pub const RESERVED: [&str; 8] = [
-    MANIFEST,
-    SUMMARY,
-    FILES,
-    PCAP,
-    INPUT,
-    CONTROL,
-    MANIFEST_TEMPORARY,
-    SUMMARY_TEMPORARY,
-];
 /// Enough for summary and manifest of some hundred programs.
 const RESERVE_BYTES: i64 = 256 << 10;
 
@@ -310,7 +291,7 @@ fn remove_file(path: &Path) -> Result<()> {
 }
 
 fn checked_node(name: &str) -> Result<&str> {
-    if RESERVED.contains(&name) {
+    if result_files::ALL.contains(&name) {
         return Err(ResultsError::BadName {
             what: "node",
             name: name.into(),

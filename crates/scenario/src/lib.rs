@@ -19,5 +19,4 @@ pub use ipnet::IpNet;
 pub use model::{
     Action, Cpu, Event, FileContent, FileSpec, Interface, LinkSpec, Node, NodeKind, Process, Route, Run, Scenario, User,
 };
-pub use resolve::RESULT_FILES;
 pub use schema::json_schema;

@@ -1,6 +1,6 @@
 //! Addresses of the whole network.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use windtunnel_base::{IfaceId, NodeId};
@@ -17,7 +17,9 @@ pub(super) fn check_clashes(
     nodes: &[Node],
     links: &[LinkSpec],
 ) -> Result<Vec<String>, Problem> {
-    let mut owners: BTreeMap<IpAddr, Vec<IfaceId>> = BTreeMap::new();
+    let mut owners: BTreeMap<IpAddr, BTreeSet<IfaceId>> = BTreeMap::new();
+    let ends = links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
+    let peers: BTreeMap<IfaceId, IfaceId> = ends.collect();
     let mut told = Vec::new();
     let name = |id: IfaceId| {
         let node = &nodes[id.node.index()];
@@ -31,10 +33,6 @@ pub(super) fn check_clashes(
             };
             for (net, text) in interface.addresses.iter().zip(written(doc, &interface.name)) {
                 let others = owners.entry(net.addr()).or_default();
-                let near = |other: IfaceId| {
-                    let ends = [(this, other), (other, this)];
-                    other.node == this.node || links.iter().any(|link| ends.contains(&(link.a, link.b)))
-                };
                 let message = |other| {
                     format!(
                         "address `{}` of {} is also that of {}",
@@ -43,13 +41,16 @@ pub(super) fn check_clashes(
                         name(other)
                     )
                 };
-                if let Some(other) = others.iter().copied().find(|&other| near(other)) {
+                let first = IfaceId { index: 0, ..this };
+                let on_node = others.range(first..=this).next();
+                let on_link = peers.get(&this).filter(|peer| others.contains(peer));
+                if let Some(&other) = on_node.into_iter().chain(on_link).min() {
                     return Err(Problem::new(text.at, message(other)).hint("give each interface addresses of its own"));
                 }
                 if let Some(other) = others.first().filter(|_| !is_link_local(net.addr())) {
                     told.push(message(*other));
                 }
-                others.push(this);
+                others.insert(this);
             }
         }
     }

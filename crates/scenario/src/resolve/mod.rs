@@ -11,8 +11,6 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use windtunnel_base::{SimDuration, SimTime};
 
-pub use node::RESULT_FILES;
-
 use crate::document::{DefaultsDoc, Document, RunDoc};
 use crate::error::{Problem, ScenarioError};
 use crate::model::{Run, Scenario};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use ipnet::IpNet;
-use windtunnel_base::{ByteCost, ByteSize, SimDuration, UnitError};
+use windtunnel_base::{ByteCost, ByteSize, SimDuration, UnitError, result_files};
 
 use super::link::Ends;
 use super::{KERNELS, address, leaf, process};
@@ -32,18 +32,6 @@ const DEFAULT_MTU: u64 = 1500;
 const IPV6_MTU_MIN: u64 = 1280;
 /// From Linux's least for IPv4 to what switches call jumbo frames.
 const MTU_RANGE: std::ops::RangeInclusive<u64> = 68..=9216;
-
-/// Names in the folder of results, which no node can have: there is a folder for each node.
-pub const RESULT_FILES: [&str; 8] = [
-    "manifest.json",
-    "summary.json",
-    "files.list",
-    "pcap",
-    "input.jsonl",
-    "control.sock",
-    "manifest.json.tmp",
-    "summary.json.tmp",
-];
 
 /// Longest label of a host name (RFC 1035); Linux takes 64 bytes.
 const NAME_MAX: usize = 63;
@@ -109,7 +97,7 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
 pub(super) fn check_name(name: &Text) -> Result<(), Problem> {
     let usable = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let starts_well = name.value.starts_with(|c: char| c.is_ascii_alphanumeric());
-    if RESULT_FILES.contains(&name.value.as_str()) {
+    if result_files::ALL.contains(&name.value.as_str()) {
         let message = format!(
             "`{}` cannot be the name of a node: the results have a file of that name",
             name.value

@@ -1,0 +1,30 @@
+//! Names in the folder of a run's results. There is a folder for each node, too, so no node can have one of these.
+
+/// What is needed to repeat the run.
+pub const MANIFEST: &str = "manifest.json";
+/// What happened.
+pub const SUMMARY: &str = "summary.json";
+/// Every file that the run made.
+pub const FILES: &str = "files.list";
+/// Folder of the captures.
+pub const PCAP: &str = "pcap";
+/// What clients of the live run did.
+pub const INPUT: &str = "input.jsonl";
+/// Link to the socket of the live run.
+pub const CONTROL: &str = "control.sock";
+/// The manifest before it is complete.
+pub const MANIFEST_TEMPORARY: &str = "manifest.json.tmp";
+/// The summary before it is complete.
+pub const SUMMARY_TEMPORARY: &str = "summary.json.tmp";
+
+/// All of them.
+pub const ALL: [&str; 8] = [
+    MANIFEST,
+    SUMMARY,
+    FILES,
+    PCAP,
+    INPUT,
+    CONTROL,
+    MANIFEST_TEMPORARY,
+    SUMMARY_TEMPORARY,
+];
