@@ -24,6 +24,9 @@
 #include <sys/xattr.h>
 #include <time.h>
 
+/* Of an alternative signal stack that is not there. */
+#define STACK_BYTES 65536
+
 static int file, stream[2], pipe_fds[2], ep;
 static char good[8192];
 
@@ -254,7 +257,7 @@ static void others(void)
 static void no_stack(char *stack)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL, .sa_flags = SA_ONSTACK};
-	stack_t alternative = {.ss_sp = stack, .ss_size = 65536};
+	stack_t alternative = {.ss_sp = stack, .ss_size = STACK_BYTES};
 	int status;
 	pid_t child = MUST(fork());
 
@@ -271,7 +274,8 @@ static void no_stack(char *stack)
 
 int main(void)
 {
-	char *page = mmap(NULL, 4096 * 3, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	/* A page, a hole, a page, and nothing for longer than an alternative stack, whatever else is mapped. */
+	char *page = mmap(NULL, 4096 * 3 + STACK_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct {
 		const char *name;
 		char *at;
@@ -285,6 +289,7 @@ int main(void)
 		{"a node's kernel memory", (char *)0x100040200000},
 	};
 
+	MUST(mprotect(page, 4096 * 3, PROT_READ | PROT_WRITE));
 	MUST(munmap(page + 4096, 4096));
 	file = MUST(open("pointers", O_RDWR | O_CREAT, 0600));
 	MUST(write(file, good, 100));
