@@ -10,11 +10,11 @@ PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider
 CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 # Property tests draw the same cases on every machine; PROPTEST_RNG_SEED=N draws others, and fuzzing is for the rest.
 export PROPTEST_RNG_SEED ?= 20260101
-SHELL_SCRIPTS := .ci/run examples/build scripts/fuzz scripts/python-tools scripts/setup-system
+SHELL_SCRIPTS := .ci/run examples/build scripts/bare-root scripts/fuzz scripts/python-tools scripts/setup-system
 PYTHON_SCRIPTS := kernel/build kernel/profile/record $(wildcard kernel/profile/*.py bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py)
 C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]')
 
-.PHONY: help demo build examples kernel test test-full fuzz bench lint format setup-%
+.PHONY: help demo build examples kernel test test-e2e test-full fuzz bench lint format setup-%
 .NOTPARALLEL:
 
 help:
@@ -49,6 +49,10 @@ test: setup-run setup-test kernel build examples
 	$(CARGO) test --locked --workspace
 	$(CARGO) build --locked --target $(TARGET) --package windtunnel
 	@echo 'Not run here: the tests marked "full" (several kernel builds); make test-full runs them.'
+	$(MAKE) --no-print-directory test-e2e
+
+# Of what `make test` has built.
+test-e2e:
 	$(PYTEST) -m 'not full'
 
 test-full: setup-run setup-test setup-full kernel build examples
