@@ -3,6 +3,7 @@
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_saphyr::Spanned;
 
 use crate::schema::{
     ByteCostText, DurationText, EndpointText, EpochText, MacText, ProbabilityText, QueueText, RateText, Scalar,
@@ -24,8 +25,9 @@ pub(crate) struct Document {
     pub run: RunDoc,
     /// Values for all nodes and links that do not give their own.
     pub defaults: Option<DefaultsDoc>,
-    /// Nodes by name.
-    pub nodes: Entries<NodeDoc>,
+    /// Nodes by name; at least one.
+    #[schemars(with = "Entries<NodeDoc>", extend("minProperties" = 1))]
+    pub nodes: Spanned<Entries<NodeDoc>>,
     /// Cables between interfaces.
     #[serde(default)]
     pub links: Vec<LinkDoc>,

@@ -95,11 +95,52 @@ impl Problem {
             column: self.at.column,
             len: self.at.len,
             source_line: source_line.unwrap_or_default().to_owned(),
-            message: self.message,
-            allowed: self.allowed,
-            hint: self.hint,
+            message: cut(self.message),
+            allowed: self.allowed.map(cut),
+            hint: self.hint.map(cut),
         }))
     }
+}
+
+/// Longest message, characters; a longer one quotes more of the file than anybody reads.
+const MESSAGE_CHARS: usize = 400;
+/// How much of such a one is kept at its end.
+const MESSAGE_END_CHARS: usize = 100;
+/// Longest part of a line of the file that is shown, characters.
+const LINE_CHARS: usize = 120;
+/// How much of it comes before the place that is meant, if the line is longer.
+const BEFORE_CHARS: usize = 40;
+
+/// A text of reasonable length: of a longer one the middle is left out.
+fn cut(text: String) -> String {
+    let length = text.chars().count();
+    if length <= MESSAGE_CHARS {
+        return text;
+    }
+    let kept = MESSAGE_CHARS - MESSAGE_END_CHARS;
+    let start: String = text.chars().take(kept).collect();
+    let end: String = text.chars().skip(length - MESSAGE_END_CHARS).collect();
+    format!("{start} [... {} characters ...] {end}", length - MESSAGE_CHARS)
+}
+
+/// The part of `line` around the character at index `at`, and the index of that character in the part. What would move the
+/// cursor is shown as a space.
+fn excerpt(line: &str, at: usize) -> (String, usize) {
+    let shown = |c: char| if c.is_control() { ' ' } else { c };
+    if line.chars().count() <= LINE_CHARS {
+        return (line.chars().map(shown).collect(), at);
+    }
+    let from = at.saturating_sub(BEFORE_CHARS);
+    let mut part: String = line.chars().skip(from).take(LINE_CHARS).map(shown).collect();
+    let mut index = at - from;
+    if from > 0 {
+        part.insert_str(0, "...");
+        index += 3;
+    }
+    if line.chars().count() > from + LINE_CHARS {
+        part.push_str("...");
+    }
+    (part, index)
 }
 
 /// The one of `known` that `name` was most likely meant to be.
@@ -126,6 +167,9 @@ impl From<YamlError> for Problem {
             YamlError::DuplicateMappingKey { key: Some(key), .. } => {
                 Self::new(at, format!("`{key}` is there twice")).hint("names and keys must be unique in their mapping")
             }
+            YamlError::MultipleDocuments { .. } => Self::new(at, "a second YAML document begins here")
+                .allowed("one document: a file is one scenario")
+                .hint("remove the line `---` between them, or make a file of each"),
             YamlError::Eof { .. } => Self::new(at, "the file is empty").hint("a scenario begins with `version: 1`"),
             other => {
                 let text = other.to_string();
@@ -177,8 +221,8 @@ impl fmt::Display for Diagnostic {
         }
         write!(f, ": {}", self.message)?;
         if self.line > 0 {
-            let Self { line, source_line, .. } = self;
-            let before = (self.column as usize).saturating_sub(1);
+            let line = self.line;
+            let (source_line, before) = excerpt(&self.source_line, (self.column as usize).saturating_sub(1));
             let rest = source_line.chars().count().saturating_sub(before).max(1);
             let marks = "^".repeat((self.len as usize).clamp(1, rest));
             write!(f, "\n{line:>5} | {source_line}\n      | {:before$}{marks}", "")?;

@@ -9,6 +9,7 @@ mod document;
 mod error;
 mod expect;
 mod model;
+mod reader;
 mod resolve;
 mod schema;
 mod text;

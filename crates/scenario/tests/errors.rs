@@ -226,6 +226,27 @@ const CASES: &[(&str, &str, &str)] = &[
     ("a text for a mapping", "{rate: 10Mbit, delay: 5ms}", "10Mbit"),
     ("a word for a truth value", "delay: 5ms", "delay: 5ms, up: maybe"),
     ("an open bracket", "{stop: 10s}", "{stop: 10s"),
+    ("no version", "version: 1\n", "# a comment\n\n"),
+    ("no run", "run: {stop: 10s}\n", ""),
+    ("two documents", "links:", "---\nversion: 1\nlinks:"),
+    ("a tab as indentation", "  h2:\n", "\th2:\n"),
+    (
+        "a tab after spaces",
+        "    addresses: {eth0: 10.0.0.2/24}",
+        "  \taddresses: {eth0: 10.0.0.2/24}",
+    ),
+    (
+        "a tab before a key that belongs to the top",
+        "run: {stop",
+        "\trun: {stop",
+    ),
+    ("a tab before the first key", "version: 1", "\tversion: 1"),
+    ("a tab after a dash", "  - endpoints", "  -\t- endpoints"),
+    (
+        "a tab in a text of several lines",
+        "processes: [{exec: ping 10.0.0.2}]",
+        "processes:\n      - exec: cat\n        stdin: |\n\t\thello",
+    ),
 ];
 
 #[test]
@@ -246,6 +267,34 @@ fn every_mistake_has_its_text() {
     }
     let empty = Scenario::parse("", Path::new("bad.yaml")).unwrap_err();
     writeln!(all, "# empty file\n{empty}").unwrap();
+    let long = "y".repeat(250_000);
+    let no_nodes = "version: 1\nrun: {stop: 1s}\nnodes: {}\n".to_owned();
+    let others = [
+        ("no nodes", no_nodes.clone()),
+        ("a long key", no_nodes.replace("{}", &format!("{{a: {{{long}: 1}}}}"))),
+        (
+            "a mistake in a long line",
+            no_nodes.replace("{}", &format!("{{a: {{x: {long}}}}}")),
+        ),
+        (
+            "a mistake at the end of a long line",
+            no_nodes.replace("{}", &format!("{{a: {{setup: [{long}], x: 1}}}}")),
+        ),
+        (
+            "a long value",
+            no_nodes.replace("version: 1", &format!("version: {long}")),
+        ),
+        ("control characters", "version: 1\nrun: \u{1b}[31m\u{0}\n".to_owned()),
+    ];
+    for (title, text) in others {
+        let error = Scenario::parse(&text, Path::new("bad.yaml")).unwrap_err();
+        assert!(
+            error.to_string().len() < 1000,
+            "{title}: {} bytes",
+            error.to_string().len()
+        );
+        writeln!(all, "\n# {title}\n{error}").unwrap();
+    }
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/errors.txt");
     if std::env::var_os("WINDTUNNEL_BLESS").is_some() {
         fs::write(&golden, &all).unwrap();

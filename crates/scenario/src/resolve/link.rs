@@ -74,7 +74,13 @@ fn split(text: &Text) -> Result<(&str, &str), Problem> {
 
 /// Finds all interfaces, and that each is on one link only.
 pub(super) fn ends(document: &Document) -> Result<Ends, Problem> {
-    let names: Vec<String> = document.nodes.0.iter().map(|(name, _)| name.value.clone()).collect();
+    let names: Vec<String> = document
+        .nodes
+        .value
+        .0
+        .iter()
+        .map(|(name, _)| name.value.clone())
+        .collect();
     let mut ends = Ends {
         by_node: vec![Vec::new(); names.len()],
         names,

@@ -14,6 +14,7 @@ use windtunnel_base::{SimDuration, SimTime};
 use crate::document::{DefaultsDoc, Document, RunDoc};
 use crate::error::{Problem, ScenarioError};
 use crate::model::{Run, Scenario};
+use crate::reader;
 
 /// Kernel series that can be asked for.
 const KERNELS: &[&str] = &["6.12"];
@@ -33,15 +34,10 @@ impl Scenario {
     /// # Errors
     /// The first thing that is wrong, with its place.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ScenarioError> {
-        read(text)
+        reader::read(text)
             .and_then(|document| resolve(&document, text, path))
             .map_err(|problem| problem.in_file(path, text))
     }
-}
-
-fn read(text: &str) -> Result<Document, Problem> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(Problem::from)
 }
 
 fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Problem> {
@@ -52,11 +48,16 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
         )
         .allowed("1"));
     }
+    if document.nodes.value.0.is_empty() {
+        let at = document.nodes.referenced.into();
+        return Err(Problem::new(at, "the scenario has no nodes").hint("add at least one, as in `nodes: {h1: {}}`"));
+    }
     let (run, capture_all) = run(&document.run)?;
     let defaults = DefaultsDoc::default();
     let defaults = document.defaults.as_ref().unwrap_or(&defaults);
     document
         .nodes
+        .value
         .0
         .iter()
         .try_for_each(|(name, _)| node::check_name(name))?;
@@ -68,10 +69,10 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
         folder,
         ends: &ends,
     };
-    let mut nodes = node::all(&document.nodes, &settings)?;
+    let mut nodes = node::all(&document.nodes.value, &settings)?;
     let links = link::all(&document.links, defaults.link.as_ref(), &ends)?;
     let events = link::events(&document.events, &mut nodes, &links, &run)?;
-    let warnings = address::check_clashes(&document.nodes, &nodes, &links)?;
+    let warnings = address::check_clashes(&document.nodes.value, &nodes, &links)?;
     process::check_times(document, &nodes, SimTime::ZERO + run.stop)?;
     let name = match &document.name {
         Some(name) => name.value.clone(),

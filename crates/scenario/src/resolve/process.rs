@@ -210,7 +210,7 @@ fn expect_long(long: &ExpectDoc, doc: &Flexible<ExpectDoc>) -> Result<Expect, Pr
 
 /// A process that starts after the end would never run: surely not what was meant.
 pub(super) fn check_times(document: &Document, nodes: &[Node], end: SimTime) -> Result<(), Problem> {
-    for ((_, doc), node) in document.nodes.0.iter().zip(nodes) {
+    for ((_, doc), node) in document.nodes.value.0.iter().zip(nodes) {
         for (doc, process) in doc.processes.iter().zip(&node.processes) {
             if let Some(start) = &doc.start
                 && process.start >= end
