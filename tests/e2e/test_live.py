@@ -10,6 +10,8 @@ import pty
 import re
 import select
 import signal
+import socket
+import struct
 import subprocess
 import tempfile
 import termios
@@ -376,6 +378,7 @@ def test_errors_say_what_to_do(live: Callable[..., Run], tmp_path: Path) -> None
     check(["exec", "h1", "--run", str(tmp_path), "--", "true"], 2, "is not the output folder of a run", "hint:")
     other = live(two_hosts())
     check(["exec", "h1", "--", "true"], 2, "2 runs are live", str(run.out), str(other.out), "hint:", "--run DIR")
+    assert "because:" not in run.client("exec", "h1", "--", "true").stderr, "a choice is no reason"
     assert run.client("exec", "h1", "--run", str(other.out), "--", "true").returncode == 0
     other.end()
     check(["exec", "h1", "--run", str(other.out), "--", "true"], 2, "is over", "it ended: stop", "--hold")
@@ -385,14 +388,40 @@ def test_errors_say_what_to_do(live: Callable[..., Run], tmp_path: Path) -> None
     check(["ps"], 2, "no run is live", "hint:", "--hold")
 
 
+def test_words_with_a_nul_are_refused(live: Callable[..., Run]) -> None:
+    """No client of ours sends them; the run refuses them and goes on."""
+    run = live(two_hosts())
+
+    def ask(program: dict[str, object]) -> str:
+        message = json.dumps({"open": {"node": "h1", "program": program}}).encode()
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(PATIENCE_S)
+            connection.connect(str((run.out / "control.sock").readlink()))
+            connection.sendall(struct.pack(">IB", len(message), ord("m")) + message)
+            replies = b""
+            while b"refused" not in replies:
+                got = connection.recv(65536)
+                assert got, replies
+                replies += got
+            return replies.decode(errors="replace")
+
+    assert "contains a NUL character" in ask({"argv": ["ls", "a\0b"]})
+    assert "contains a NUL character" in ask({"argv": ["ls\0"]})
+    assert "contains a NUL character" in ask({"argv": ["ls"], "user": "ro\0ot"})
+    assert "contains a NUL character" in ask({"argv": ["ls"], "env": {"A": "\0"}})
+    assert "cannot be a name in the environment" in ask({"argv": ["ls"], "env": {"A=B": "c"}})
+    assert run.input() == "", "nothing of it entered the run"
+    assert run.client("exec", "h1", "--", "true").returncode == 0
+
+
 def test_the_socket_is_for_its_user_only(live: Callable[..., Run]) -> None:
     run = live(two_hosts())
-    socket = (run.out / "control.sock").readlink()
-    assert socket.stat().st_mode & 0o777 == 0o600
-    assert socket.parent.stat().st_mode & 0o777 == 0o700
+    link = (run.out / "control.sock").readlink()
+    assert link.stat().st_mode & 0o777 == 0o600
+    assert link.parent.stat().st_mode & 0o777 == 0o700
     run.end()
     assert not (run.out / "control.sock").is_symlink()
-    assert not socket.exists()
+    assert not link.exists()
 
 
 def test_the_end_of_the_run_ends_its_clients(live: Callable[..., Run], terminal: Callable[..., Terminal]) -> None:

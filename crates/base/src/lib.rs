@@ -9,6 +9,7 @@
 mod byte_cost;
 pub mod hashes;
 mod id;
+pub mod input_file;
 mod probability;
 pub mod random;
 mod rate;

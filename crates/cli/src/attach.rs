@@ -1,6 +1,6 @@
 //! Connects this process's input and output with those of a program in a node.
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, SIGNAL_BASE};
 use crate::live;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -11,8 +11,6 @@ use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use windtunnel_control::{Connection, End, FromRun, Open, Refusal, Reply, Request, Stream, WindowSize};
 
-/// What a shell adds to a signal's number to make an exit code.
-const SIGNAL_BASE: i32 = 128;
 /// Input sent at once, bytes: less than what a socket that has room takes.
 const PIECE_BYTES: usize = 16 << 10;
 /// Size of a window that is not known.

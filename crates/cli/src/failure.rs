@@ -14,15 +14,18 @@ pub const EXIT_USER: i32 = 2;
 pub const EXIT_CRASH: i32 = 3;
 /// The user stopped it.
 pub const EXIT_INTERRUPTED: i32 = 130;
+/// What is added to a signal's number to make the exit code of what the signal ended, as shells do.
+pub const SIGNAL_BASE: i32 = 128;
 
 /// What a verb gives back: its exit code.
 pub type Outcome = Result<i32, Failure>;
 
-/// A failure as the user sees it. Printed as `error: WHAT`, `  because: WHY` and `hint: REMEDY`.
+/// A failure as the user sees it. Printed as `error: WHAT`, `  because: WHY`, what there is to choose from, and `hint: REMEDY`.
 #[derive(Debug)]
 pub struct Failure {
     what: String,
     why: Vec<String>,
+    choices: Vec<String>,
     hint: Option<String>,
     exit_code: i32,
 }
@@ -33,6 +36,7 @@ impl Failure {
         Self {
             what: what.into(),
             why: Vec::new(),
+            choices: Vec::new(),
             hint: None,
             exit_code: EXIT_USER,
         }
@@ -49,6 +53,12 @@ impl Failure {
     /// Adds a reason.
     pub fn because(mut self, why: impl fmt::Display) -> Self {
         self.why.push(why.to_string());
+        self
+    }
+
+    /// Adds something that could have been meant.
+    pub fn choice(mut self, choice: impl Into<String>) -> Self {
+        self.choices.push(choice.into());
         self
     }
 
@@ -84,6 +94,9 @@ impl fmt::Display for Failure {
         write!(f, "error: {}", self.what)?;
         for why in &self.why {
             write!(f, "\n  because: {why}")?;
+        }
+        for choice in &self.choices {
+            write!(f, "\n  {choice}")?;
         }
         match &self.hint {
             Some(hint) => write!(f, "\nhint: {hint}"),

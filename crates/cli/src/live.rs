@@ -74,7 +74,7 @@ fn connect_to_the_only_one() -> Result<Connection, Failure> {
             let mut failure = Failure::user(format!("{} runs are live", several.len()));
             for connection in several.iter().filter_map(|socket| Connection::open(socket).ok()) {
                 let hello = connection.hello();
-                failure = failure.because(format!("{} in {}", hello.scenario, hello.out.display()));
+                failure = failure.choice(format!("{} in {}", hello.scenario, hello.out.display()));
             }
             Err(failure.hint("say which one is meant with `--run DIR`"))
         }

@@ -8,12 +8,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use windtunnel_base::input_file::{self, Kind};
 use windtunnel_results::Ended;
 
 use crate::message::{Open, WindowSize};
 
 /// Version of the log's shape.
 pub const INPUT_VERSION: u32 = 1;
+
+/// Largest log that is read, bytes: years of typing.
+const RECORDING_MAX_BYTES: u64 = 256 << 20;
 
 /// First line of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -158,9 +162,11 @@ impl Recording {
     /// # Errors
     /// When it is not one.
     pub fn read(path: &Path) -> Result<Self, RecordingError> {
-        let text = std::fs::read_to_string(path).map_err(|source| RecordingError::Unreadable {
-            path: path.to_owned(),
-            source,
+        let text = input_file::read_text(path, Kind::Regular, RECORDING_MAX_BYTES).map_err(|source| {
+            RecordingError::Unreadable {
+                path: path.to_owned(),
+                source,
+            }
         })?;
         Self::parse(&text).map_err(|(line, problem)| RecordingError::Line {
             path: path.to_owned(),
@@ -184,6 +190,11 @@ impl Recording {
         let (mut records, mut end) = (Vec::<InputRecord>::new(), None);
         for (number, line) in lines {
             let record: InputRecord = serde_json::from_str(line).map_err(|error| (number, error.to_string()))?;
+            if let Input::Open(open) = &record.input
+                && let Some(problem) = open.problem()
+            {
+                return Err((number, problem));
+            }
             let wrong = match &record.input {
                 Input::Hex(digits) if Input::unhex(digits).is_none() => Some("bytes are two hexadecimal digits each"),
                 Input::End(_) if record.node.is_some() => Some("the end belongs to no node"),
@@ -281,6 +292,11 @@ mod tests {
                 &format!("{start}\n{{\"at_ns\":1,\"node\":\"a\",\"session\":1,\"hex\":\"f\"}}"),
                 2,
                 "digits",
+            ),
+            (
+                &format!("{start}\n{{\"at_ns\":1,\"node\":\"a\",\"session\":1,\"open\":{{\"argv\":[\"a\\u0000b\"]}}}}"),
+                2,
+                "NUL",
             ),
         ];
         for (text, line, fragment) in cases {

@@ -33,6 +33,23 @@ pub struct Open {
     pub user: Option<String>,
 }
 
+impl Open {
+    /// Why no program can be started like this, if so: Linux ends each word at a NUL character, and a name in the environment at
+    /// the first `=`.
+    pub fn problem(&self) -> Option<String> {
+        let words = self.argv.iter().map(|word| ("argument", word));
+        let names = self.env.keys().map(|name| ("name in the environment", name));
+        let values = self.env.values().map(|value| ("value in the environment", value));
+        let users = self.user.iter().map(|user| ("user", user));
+        let mut all = words.chain(names).chain(values).chain(users);
+        if let Some((what, word)) = all.find(|(_, word)| word.contains('\0')) {
+            return Some(format!("the {what} {word:?} contains a NUL character"));
+        }
+        let bad = self.env.keys().find(|name| name.is_empty() || name.contains('='))?;
+        Some(format!("{bad:?} cannot be a name in the environment"))
+    }
+}
+
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -130,4 +147,31 @@ pub struct Refusal {
     pub hint: Option<String>,
     /// Exit code for the client, as shells have it: 127 not found, 126 not executable, 2 anything else.
     pub exit_code: i32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_linux_would_cut_is_refused() {
+        let open = |change: fn(&mut Open)| {
+            let mut open = Open {
+                argv: vec!["ls".into()],
+                env: [("A".to_owned(), "b=c".to_owned())].into(),
+                terminal: None,
+                user: Some("root".into()),
+            };
+            change(&mut open);
+            open.problem()
+        };
+        assert_eq!(open(|_| ()), None);
+        let text = open(|open| open.argv.push("a\0b".into()));
+        assert_eq!(text.as_deref(), Some("the argument \"a\\0b\" contains a NUL character"));
+        assert!(open(|open| open.user = Some("\0".into())).is_some());
+        assert!(open(|open| drop(open.env.insert("A\0".into(), String::new()))).is_some());
+        assert!(open(|open| drop(open.env.insert("A".into(), "\0".into()))).is_some());
+        assert!(open(|open| drop(open.env.insert("A=".into(), String::new()))).is_some());
+        assert!(open(|open| drop(open.env.insert(String::new(), String::new()))).is_some());
+    }
 }

@@ -3,10 +3,14 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use windtunnel_base::input_file::{self, Kind};
 use windtunnel_process::NodeFile;
 use windtunnel_scenario::{FileContent, Node, Scenario};
 
 use crate::error::EngineError;
+
+/// Largest file of the host that a scenario may give a node, bytes: all of it is kept in memory.
+const SOURCE_MAX_BYTES: u64 = 1 << 30;
 
 /// All of them; a file of the scenario replaces one of ours.
 ///
@@ -17,7 +21,7 @@ pub fn node_files(scenario: &Scenario, node: &Node) -> Result<Vec<NodeFile>, Eng
     for file in &node.files {
         let bytes: Arc<[u8]> = match &file.content {
             FileContent::Text(text) => text.as_bytes().into(),
-            FileContent::Source(path) => std::fs::read(path)
+            FileContent::Source(path) => input_file::read(path, Kind::Regular, SOURCE_MAX_BYTES)
                 .map_err(|source| EngineError::NodeFileSource {
                     node: node.name.clone(),
                     path: file.path.clone(),

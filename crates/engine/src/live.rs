@@ -449,6 +449,10 @@ impl Live {
                 return Ok(());
             }
         };
+        if let Some(problem) = program.problem() {
+            client.reply(&Reply::Refused(refusal(problem, 2)));
+            return Ok(());
+        }
         if self
             .sessions
             .values()

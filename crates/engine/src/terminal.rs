@@ -214,7 +214,7 @@ fn environment<'a>(open: &'a Open, user: &'a NodeUser) -> BTreeMap<&'a str, &'a 
 
 /// The request that starts the program on the far ends.
 pub fn spawn_spec(key: u64, open: &Open, found: &Found, far: FarEnds) -> SpawnSpec {
-    // The protocol's strings could hold a NUL: the program would be told less, so what follows it is left out.
+    // Of the request it was checked (`Open::problem`); a home folder comes from the node, and ends at a NUL as for its login.
     let c_string = |text: &str| CString::new(text.split('\0').next().unwrap_or_default()).expect("it has no NUL");
     let mut environment = environment(open, &found.user);
     if found.shell {

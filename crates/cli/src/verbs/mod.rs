@@ -19,6 +19,7 @@ mod validate;
 use crate::failure::{EXIT_OK, Failure, Outcome};
 use std::io::Write;
 use std::path::Path;
+use windtunnel_base::input_file::{self, Kind};
 use windtunnel_scenario::Scenario;
 
 /// What the user asks for. Each verb's help is the documentation of its `Args`.
@@ -64,8 +65,26 @@ impl Verb {
 
 /// Reads and checks a scenario file.
 fn load_scenario(path: &Path) -> Result<Scenario, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| Failure::unreadable(path, &error))?;
-    Ok(Scenario::parse(&text, path)?)
+    Ok(Scenario::parse(&scenario_text(path)?, path)?)
+}
+
+/// Largest scenario file, bytes: a thousand times what a network of a hundred nodes takes.
+const SCENARIO_MAX_BYTES: u64 = 64 << 20;
+
+/// Reads a scenario file, which may be a pipe.
+fn scenario_text(path: &Path) -> Result<String, Failure> {
+    check_current_dir(path)?;
+    input_file::read_text(path, Kind::Any, SCENARIO_MAX_BYTES).map_err(|error| Failure::unreadable(path, &error))
+}
+
+/// A relative path leads nowhere when the current folder is gone, which the host tells as if the file were missing.
+fn check_current_dir(path: &Path) -> Result<(), Failure> {
+    match std::env::current_dir() {
+        Err(error) if path.is_relative() => Err(Failure::user("the current folder cannot be found")
+            .because(error)
+            .hint("it may have been removed: go to another one, or name absolute paths")),
+        _ => Ok(()),
+    }
 }
 
 /// Prints to standard output. A reader that has seen enough (`| head`) is no failure.

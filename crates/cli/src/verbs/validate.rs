@@ -66,8 +66,7 @@ pub fn run(args: &Args) -> Outcome {
             counts.events
         ));
     }
-    let text =
-        std::fs::read_to_string(&args.file).map_err(|error| crate::failure::Failure::unreadable(&args.file, &error))?;
+    let text = super::scenario_text(&args.file)?;
     match Scenario::parse(&text, &args.file) {
         Ok(scenario) => super::print_json(&Report {
             valid: true,
