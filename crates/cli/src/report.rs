@@ -1,7 +1,7 @@
 //! What a run prints for people when it is over.
 
 use std::fmt::Write;
-use windtunnel_results::{DirectionSummary, Ended, ProcessSummary, Summary};
+use windtunnel_results::{DirectionSummary, Ended, ProcessSummary, Summary, Warning};
 
 /// The report: programs, links, warnings, failed expectations, digest.
 pub fn render(summary: &Summary, out_dir: &str) -> String {
@@ -27,18 +27,7 @@ pub fn render(summary: &Summary, out_dir: &str) -> String {
         direction(&mut text, &link.b, &link.a, &link.b_to_a);
     }
     for warning in &summary.warnings {
-        let node = warning
-            .node
-            .as_deref()
-            .map(|node| format!("{node}: "))
-            .unwrap_or_default();
-        let times = if warning.count > 1 {
-            format!(" ({} times)", warning.count)
-        } else {
-            String::new()
-        };
-        let first = warning.text.lines().next().unwrap_or_default();
-        line(&mut text, format_args!("warning: {node}{first}{times}"));
+        line(&mut text, format_args!("warning: {}", one_line(warning)));
     }
     for failed in &summary.failed_expectations {
         line(&mut text, format_args!("failed: {failed}"));
@@ -48,6 +37,16 @@ pub fn render(summary: &Summary, out_dir: &str) -> String {
     }
     line(&mut text, format_args!("results in {out_dir}"));
     text
+}
+
+/// A warning on one line.
+pub fn one_line(warning: &Warning) -> String {
+    let times = match warning.count {
+        1 => String::new(),
+        count => format!(" ({count} times)"),
+    };
+    let first = warning.text.lines().next().unwrap_or_default();
+    format!("{}{first}{times}", warning.subject())
 }
 
 fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
@@ -102,7 +101,7 @@ fn direction(text: &mut String, from: &str, to: &str, counts: &DirectionSummary)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windtunnel_results::{LinkSummary, SUMMARY_VERSION, Warning};
+    use windtunnel_results::{LinkSummary, SUMMARY_VERSION};
 
     #[test]
     fn reads_like_this() {
@@ -146,8 +145,9 @@ mod tests {
             }],
             warnings: vec![Warning {
                 code: "unsupported_call".into(),
-                node: Some("h1".into()),
-                text: "io_uring_setup is refused".into(),
+                nodes: vec!["h1".into()],
+                programs: vec!["prog".into()],
+                text: "called io_uring_setup: refused".into(),
                 count: 2,
             }],
             failed_expectations: vec!["h1: ping exited with 0, expected 1".into()],
@@ -160,7 +160,7 @@ mod tests {
              \x20 h2      not started  ping -c1\n\
              \x20 h1:eth0 -> h2:eth0  3 frames, 180 bytes, dropped: 1 loss, 2 queue_full\n\
              \x20 h2:eth0 -> h1:eth0  3 frames, 180 bytes\n\
-             warning: h1: io_uring_setup is refused (2 times)\n\
+             warning: h1: `prog` called io_uring_setup: refused (2 times)\n\
              failed: h1: ping exited with 0, expected 1\n\
              digest 00ff\n\
              results in out/demo\n"

@@ -120,6 +120,18 @@ pub enum EngineError {
         /// The end of what it wrote to standard error.
         stderr: String,
     },
+    /// A set-up command is still there at the end of the run.
+    #[error(
+        "node {node}: set-up command `{command}` had not ended when the run did, at {at}, so no process of the node was started"
+    )]
+    EndlessSetup {
+        /// The node.
+        node: String,
+        /// The command.
+        command: String,
+        /// Virtual time.
+        at: SimTime,
+    },
     /// A kernel is lost.
     #[error("the kernel of node {node} crashed at {at} (seed {seed})\n{crash}\nlast lines of its log:\n{log_tail}")]
     Crash {
@@ -198,6 +210,12 @@ impl EngineError {
             } => Some(
                 "nodes need much address space, though little memory: raise its limit (`ulimit -v unlimited`); \
                  `windtunnel doctor` shows whether the range is free"
+                    .into(),
+            ),
+            Self::NodeFileSource { .. } => Some("name a regular file of at most 1 GiB that you may read".into()),
+            Self::EndlessSetup { .. } => Some(
+                "set-up commands run one after the other, each to its end: make a server one of the `processes`, or give the run \
+                 a later `stop`"
                     .into(),
             ),
             Self::Program { hint, .. } => hint.clone(),

@@ -276,16 +276,10 @@ impl Host for NodeHost {
         let comm = comm.trim_end_matches('\0');
         let (code, text) = match table::find(nr) {
             Some(call) if call.status == table::Status::Absent => return,
-            Some(call) => (
-                code_of(call.status),
-                format!("{comm} called {}: {}", call.name, call.note),
-            ),
-            None => (
-                "unsupported_call",
-                format!("{comm} made system call {nr}, which is not there"),
-            ),
+            Some(call) => (code_of(call.status), format!("called {}: {}", call.name, call.note)),
+            None => ("unsupported_call", format!("made system call {nr}, which is not there")),
         };
-        self.shared.warn(code, Some(self.number), &text);
+        self.shared.warn_of(code, Some(self.number), Some(comm), &text);
     }
 }
 

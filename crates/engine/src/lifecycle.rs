@@ -72,8 +72,8 @@ pub enum Action {
     },
     /// Call [`Lifecycle::due`] at this time, ns.
     Wake(u64),
-    /// Warn: code and sentence.
-    Warn(&'static str, String),
+    /// Warn: code, the command that did it, and the rest of the sentence.
+    Warn(&'static str, Option<String>, String),
     /// A set-up command failed: its number and what became of it. The run cannot go on.
     SetupFailed(usize, String),
 }
@@ -145,7 +145,7 @@ impl Lifecycle {
                 "set-up took until {}, after the start of {late} of its processes; they start then",
                 windtunnel_base::SimTime(now_ns)
             );
-            actions.push(Action::Warn("late_start", text));
+            actions.push(Action::Warn("late_start", None, text));
         }
         for program in processes {
             let times = [Some(program.plan.start_ns), program.plan.stop_ns];
@@ -195,7 +195,8 @@ impl Lifecycle {
         let command = self.programs[index].plan.command.join(" ");
         vec![Action::Warn(
             "program_not_started",
-            format!("`{command}` could not be started: {reason}"),
+            Some(command),
+            format!("could not be started: {reason}"),
         )]
     }
 
@@ -227,6 +228,12 @@ impl Lifecycle {
     pub fn all_over(&self) -> bool {
         let over = |program: &Program| matches!(program.state, State::Ended { .. } | State::Failed { .. });
         self.setup_end_ns.is_some() && self.programs.iter().all(over)
+    }
+
+    /// Number of the set-up command that has been started and has not ended.
+    pub fn in_setup(&self) -> Option<usize> {
+        let under_way = |program: &Program| matches!(program.state, State::Starting | State::Running { .. });
+        self.programs[..self.setup_count].iter().position(under_way)
     }
 
     /// Number of set-up commands: processes follow them.
@@ -283,11 +290,10 @@ impl Program {
                 self.killed = true;
                 actions.push(Action::Signal { pid, signal: SIGKILL });
                 let text = format!(
-                    "`{}` did not end within 5 s of virtual time after signal {} and was killed",
-                    self.plan.command.join(" "),
+                    "did not end within 5 s of virtual time after signal {} and was killed",
                     self.plan.stop_signal
                 );
-                actions.push(Action::Warn("killed", text));
+                actions.push(Action::Warn("killed", Some(self.plan.command.join(" ")), text));
             }
             _ => {}
         }
@@ -338,9 +344,12 @@ mod tests {
         assert_eq!(life.begin(), [Action::Spawn(0)]);
         assert_eq!(life.started(0, 2, 0), []);
         assert_eq!(life.due(0), []);
+        assert_eq!(life.in_setup(), Some(0));
         assert_eq!(life.exited(0, 0, 0), [Action::Spawn(1)]);
+        assert_eq!(life.in_setup(), Some(1));
         life.started(1, 3, 0);
         assert_eq!(life.exited(1, 0, 0), [Action::Wake(3 * S), Action::Spawn(2)]);
+        assert_eq!(life.in_setup(), None);
         assert_eq!(life.due(3 * S), [Action::Spawn(3)]);
         assert_eq!(life.due(3 * S), [], "nothing is started twice");
     }
@@ -351,7 +360,7 @@ mod tests {
         life.begin();
         life.started(0, 2, 0);
         let actions = life.exited(0, 0, 2 * S);
-        assert!(matches!(&actions[0], Action::Warn("late_start", text) if text.contains("1 of its processes")));
+        assert!(matches!(&actions[0], Action::Warn("late_start", None, text) if text.contains("1 of its processes")));
         assert_eq!(actions[1..], [Action::Wake(9 * S), Action::Spawn(1)]);
     }
 
@@ -384,7 +393,7 @@ mod tests {
         assert_eq!(life.due(4 * S + 1), []);
         let actions = life.due(9 * S);
         assert_eq!(actions[0], Action::Signal { pid: 5, signal: 9 });
-        assert!(matches!(&actions[1], Action::Warn("killed", _)));
+        assert!(matches!(&actions[1], Action::Warn("killed", ..)));
         assert_eq!(life.due(9 * S), []);
         assert!(!life.all_over());
         life.exited(0, 9, 9 * S);
@@ -427,8 +436,8 @@ mod tests {
         let mut life = Lifecycle::new(vec![], vec![plan(0, None)]);
         life.begin();
         assert!(
-            matches!(&life.failed(0, 8, "wrong machine")[..], [Action::Warn("program_not_started", text)]
-            if text == "`prog` could not be started: wrong machine")
+            matches!(&life.failed(0, 8, "wrong machine")[..], [Action::Warn("program_not_started", Some(command), text)]
+            if command == "prog" && text == "could not be started: wrong machine")
         );
         assert_eq!(life.exited(0, 127 << 8, 0), []);
         assert_eq!(life.state(0), State::Failed { errno: 8 });

@@ -415,7 +415,9 @@ impl Node {
                     let key = self.source.key(at_ns);
                     self.queue.push(Event { key, body: Body::Wake });
                 }
-                Action::Warn(code, text) => self.shared.warn(code, Some(self.number), &text),
+                Action::Warn(code, program, text) => {
+                    self.shared.warn_of(code, Some(self.number), program.as_deref(), &text);
+                }
                 Action::SetupFailed(index, problem) => {
                     return Err(EngineError::Setup {
                         node: self.name().to_owned(),

@@ -156,6 +156,12 @@ impl Programs {
         })
     }
 
+    /// The set-up command that is running, if one is.
+    pub fn in_setup(&self) -> Option<&[String]> {
+        let index = self.lifecycle.in_setup()?;
+        Some(&self.lifecycle.plan(index).command)
+    }
+
     /// The end of what program `index` wrote to standard error; empty if it cannot be read.
     pub fn stderr_tail(&self, index: usize) -> String {
         let mut bytes = Vec::new();

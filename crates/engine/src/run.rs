@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use windtunnel_base::SimTime;
 use windtunnel_links::LinkChange;
 use windtunnel_process::trap::TrapThread;
 use windtunnel_results::{
@@ -190,18 +191,27 @@ impl Simulation {
         let run = self
             .run_windows()
             .and_then(|ended| self.live.finish(ended, self.windows.done_ns()).map(|()| ended))
+            .and_then(|ended| self.check_setup(ended))
             .and_then(|ended| self.flush_captures().map(|()| ended));
         if let Some(debug) = self.debug {
             (debug.node)("");
         }
-        match run {
+        let out = self.books.out.clone();
+        let outcome = match run {
             Ok(ended) => self.finish(ended, None),
             Err(error) => {
                 // A second error on the way out would hide the first.
                 let _ = self.finish(ended_by(&error), Some(&error));
                 Err(error)
             }
-        }
+        };
+        outcome.map_err(|error| match error {
+            // Whatever could not be read or written: that the folder is gone is the reason.
+            EngineError::Results(_) | EngineError::Output { .. } => {
+                out.check_still_ours().err().map_or(error, EngineError::Results)
+            }
+            other => other,
+        })
     }
 
     fn run_windows(&mut self) -> Result<Ended, EngineError> {
@@ -239,6 +249,25 @@ impl Simulation {
                     None => stop_ns = u64::MAX,
                 }
             }
+        }
+    }
+
+    /// A run that came to its end while nodes were still being set up has shown nothing.
+    fn check_setup(&self, ended: Ended) -> Result<Ended, EngineError> {
+        let unready = match ended {
+            Ended::Stop => self
+                .nodes
+                .iter()
+                .find_map(|node| Some((node, node.programs.in_setup()?))),
+            _ => None,
+        };
+        match unready {
+            None => Ok(ended),
+            Some((node, command)) => Err(EngineError::EndlessSetup {
+                node: self.books.shared.nodes[node.number as usize].clone(),
+                command: command.join(" "),
+                at: SimTime(self.stop_ns),
+            }),
         }
     }
 

@@ -95,8 +95,13 @@ impl Shared {
 
     /// Warns, once for each text; further occurrences are counted.
     pub fn warn(&self, code: &str, node: Option<u32>, text: &str) {
+        self.warn_of(code, node, None, text);
+    }
+
+    /// As [`Self::warn`] of what a program did: `text` goes on after its name.
+    pub fn warn_of(&self, code: &str, node: Option<u32>, program: Option<&str>, text: &str) {
         let node = node.map(|node| self.nodes[node as usize].as_str());
-        self.warnings().add(code, node, text);
+        self.warnings().add(code, node, program, text);
     }
 
     /// The warnings so far.

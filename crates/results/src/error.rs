@@ -18,6 +18,12 @@ pub enum ResultsError {
     /// Overwriting was asked for, but the run is not over.
     #[error("output folder {} belongs to a run that is not over", .0.display())]
     InUse(PathBuf),
+    /// Somebody took the folder, or its list of files, away from the run.
+    #[error("output folder {} was removed or replaced while the run was going on", .0.display())]
+    Removed(PathBuf),
+    /// A symbolic link lies where a folder of ours should be.
+    #[error("{} is a symbolic link, and results are not written through those", .0.display())]
+    Link(PathBuf),
     /// The path is taken by something else than a folder.
     #[error("output folder {} is not a folder", .0.display())]
     NotADirectory(PathBuf),
@@ -94,6 +100,8 @@ impl ResultsError {
             Self::NotEmpty(_) => "name a new folder, or pass --force to replace the results of an earlier run".into(),
             Self::NotOurs(_) => "--force replaces only what windtunnel wrote; name a new folder".into(),
             Self::InUse(_) => "name another folder, or end that run before: windtunnel stop --run DIR".into(),
+            Self::Removed(_) => "run it again: what the run had written into that folder is gone".into(),
+            Self::Link(_) => "remove the link, or name another folder".into(),
             Self::NotADirectory(_) => "name a folder that exists or can be made".into(),
             Self::NotWritable { .. } => "name a folder you may write to".into(),
             Self::DiskFull { .. } => {

@@ -10,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg, posix_fallocate};
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use windtunnel_base::result_files::{self, CONTROL, FILES, INPUT, MANIFEST, PCAP, SUMMARY};
@@ -180,11 +180,29 @@ impl OutDir {
     /// A new file somewhere in the folder, listed as ours; the folders above it are made.
     fn new_file(&self, relative: &str) -> Result<File> {
         let path = self.path.join(relative);
+        self.check_still_ours()?;
         self.list(relative)?;
         if let Some(parent) = path.parent() {
+            if let Some(link) = link_above(&self.path, Path::new(relative)) {
+                return Err(ResultsError::Link(link));
+            }
             fs::create_dir_all(parent).map_err(|e| ResultsError::from_io("create", parent, e))?;
         }
         new_file(&path)
+    }
+
+    /// Fails if the folder is not the one this run began with. Another run may have made one of the same name since.
+    pub fn check_still_ours(&self) -> Result<()> {
+        let mut journal = self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mine = journal.file().metadata();
+        let there = fs::symlink_metadata(self.path.join(FILES));
+        match (mine, there) {
+            (Ok(mine), Ok(there)) if (mine.dev(), mine.ino()) == (there.dev(), there.ino()) => Ok(()),
+            // Only what is gone for certain is told.
+            (Ok(_), Err(error)) if error.kind() != io::ErrorKind::NotFound => Ok(()),
+            (Err(_), _) => Ok(()),
+            _ => Err(ResultsError::Removed(self.path.clone())),
+        }
     }
 
     fn list(&self, relative: &str) -> Result<()> {
@@ -209,10 +227,16 @@ impl OutDir {
 
     /// A reader sees the old contents or the new, never a part; nor does a full disk take the old ones away.
     fn try_write_atomically(&self, name: &str, text: &str) -> Result<()> {
+        self.check_still_ours()?;
         let path = self.path.join(name);
         let temporary = self.path.join(format!("{name}.tmp"));
         let written = (|| {
-            let mut file = File::create(&temporary)?;
+            // One that a killed run left, or a link that somebody put there.
+            match fs::remove_file(&temporary) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let mut file = File::options().write(true).create_new(true).open(&temporary)?;
             file.write_all(text.as_bytes())?;
             fs::rename(&temporary, &path)
         })();
@@ -254,14 +278,23 @@ fn remove_earlier_run(path: &Path) -> Result<()> {
     struct Marker {
         generator: String,
     }
-    let marker = fs::read(path.join(MANIFEST)).ok();
+    let manifest = path.join(MANIFEST);
+    let is_file = fs::symlink_metadata(&manifest).is_ok_and(|found| found.is_file());
+    let marker = if is_file { fs::read(&manifest).ok() } else { None };
     let marker = marker.and_then(|text| serde_json::from_slice::<Marker>(&text).ok());
     if marker.is_none_or(|marker| marker.generator != GENERATOR) {
         return Err(ResultsError::NotOurs(path.into()));
     }
-    let listed = fs::read_to_string(path.join(FILES)).unwrap_or_default();
+    let files = path.join(FILES);
+    let is_file = fs::symlink_metadata(&files).is_ok_and(|found| found.is_file());
+    let listed = if is_file { fs::read_to_string(&files).ok() } else { None };
+    let listed = listed.unwrap_or_default();
     let mut folders = BTreeSet::new();
     for relative in listed.lines().map(Path::new).filter(|relative| is_inside(relative)) {
+        // What lies behind a link is not ours, whatever it is called.
+        if link_above(path, relative).is_some() {
+            continue;
+        }
         remove_file(&path.join(relative))?;
         folders.extend(relative.ancestors().skip(1).filter(|folder| *folder != Path::new("")));
     }
@@ -274,6 +307,14 @@ fn remove_earlier_run(path: &Path) -> Result<()> {
         remove_file(&path.join(name))?;
     }
     Ok(())
+}
+
+/// The first folder on the way from `folder` to the file `relative` that is a symbolic link.
+fn link_above(folder: &Path, relative: &Path) -> Option<PathBuf> {
+    let above = relative.ancestors().skip(1).filter(|above| *above != Path::new(""));
+    let mut above: Vec<PathBuf> = above.map(|above| folder.join(above)).collect();
+    above.reverse();
+    above.into_iter().find(|above| above.is_symlink())
 }
 
 /// True when the path can't lead out of the folder it is joined to.
@@ -391,6 +432,68 @@ mod tests {
         fs::write(out.join("files.list"), format!("../victim\n{}\n", victim.display())).unwrap();
         OutDir::create(&out, ExistingFiles::ReplaceOurs).unwrap();
         assert!(victim.exists());
+    }
+
+    #[test]
+    fn nothing_is_removed_or_written_through_a_link() {
+        let dir = tempdir().unwrap();
+        let (out, elsewhere) = (dir.path().join("out"), dir.path().join("elsewhere"));
+        let run = OutDir::create(&out, ExistingFiles::Refuse).unwrap();
+        run.kernel_log("h1").unwrap();
+        run.pcap("h1", "eth0", 0).unwrap();
+        drop(run);
+        // The user moved folders to another disk, say.
+        fs::create_dir(&elsewhere).unwrap();
+        for folder in ["h1", "pcap"] {
+            fs::rename(out.join(folder), elsewhere.join(folder)).unwrap();
+            symlink(elsewhere.join(folder), out.join(folder)).unwrap();
+        }
+        let precious = elsewhere.join("precious");
+        fs::write(&precious, "1").unwrap();
+        symlink(&precious, out.join("summary.json.tmp")).unwrap();
+        symlink(&precious, out.join("summary.json")).unwrap();
+
+        let run = OutDir::create(&out, ExistingFiles::ReplaceOurs).unwrap();
+        assert!(elsewhere.join("h1/kernel.log").exists() && elsewhere.join("pcap/h1-eth0.pcap").exists());
+        let error = run.kernel_log("h1").unwrap_err();
+        assert!(
+            matches!(&error, ResultsError::Link(link) if *link == out.join("h1")),
+            "{error}"
+        );
+        assert!(run.pcap("h1", "eth1", 0).is_err() && !elsewhere.join("pcap/h1-eth1.pcap").exists());
+        run.kernel_log("h2").unwrap();
+        run.try_write_atomically(SUMMARY, "{}").unwrap();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "1");
+        assert_eq!(fs::read_to_string(out.join("summary.json")).unwrap(), "{}");
+    }
+
+    #[test]
+    fn a_manifest_behind_a_link_does_not_make_a_folder_ours() {
+        let dir = tempdir().unwrap();
+        let (out, other) = (dir.path().join("out"), dir.path().join("other"));
+        drop(OutDir::create(&other, ExistingFiles::Refuse).unwrap());
+        fs::create_dir(&out).unwrap();
+        symlink(other.join("manifest.json"), out.join("manifest.json")).unwrap();
+        let error = OutDir::create(&out, ExistingFiles::ReplaceOurs).unwrap_err();
+        assert!(matches!(error, ResultsError::NotOurs(_)), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_was_taken_away_is_not_written_to() {
+        let dir = tempdir().unwrap();
+        let out = dir.path().join("out");
+        let run = OutDir::create(&out, ExistingFiles::Refuse).unwrap();
+        run.try_write_atomically(SUMMARY, "{}").unwrap();
+        fs::remove_dir_all(&out).unwrap();
+        let gone = |result: Result<()>| matches!(result, Err(ResultsError::Removed(_)));
+        assert!(gone(run.try_write_atomically(SUMMARY, "{}")));
+        // Another run took its place, whose results are its own.
+        let other = OutDir::create(&out, ExistingFiles::Refuse).unwrap();
+        assert!(gone(run.try_write_atomically(SUMMARY, "{}")));
+        assert!(!out.join(SUMMARY).exists());
+        other.try_write_atomically(SUMMARY, "{}").unwrap();
+        assert!(gone(run.kernel_log("h1").map(|_| ())) && !out.join("h1").exists());
+        assert!(gone(run.check_still_ours()) && other.check_still_ours().is_ok());
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Version of the shape of `summary.json`.
-pub const SUMMARY_VERSION: u32 = 1;
+pub const SUMMARY_VERSION: u32 = 2;
 
 /// All of `summary.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

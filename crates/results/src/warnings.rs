@@ -1,7 +1,12 @@
-//! Warnings of a run: said once each, counted always.
+//! Warnings of a run: one for each cause, counted, with the nodes and programs it befell.
 
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+
+/// So many programs are named for one cause; a run may have any number, and give them any names.
+const PROGRAMS_MAX: usize = 16;
+/// Stands for all others.
+const AND_OTHERS: &str = "...";
 
 /// Something the user ought to look at before trusting the results.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -9,19 +14,21 @@ use std::collections::HashMap;
 pub struct Warning {
     /// Stable, machine-readable kind: "unsupported_call", "partial_call", ...
     pub code: String,
-    /// Node it happened on; null: the whole run.
-    pub node: Option<String>,
-    /// The sentence for people.
+    /// Nodes it happened on, in order of their first time; none: the whole run.
+    pub nodes: Vec<String>,
+    /// Programs that did it, in order of their first time; after the sixteenth comes "...". None: no program did.
+    pub programs: Vec<String>,
+    /// The sentence for people; it goes on after the names of the programs.
     pub text: String,
     /// How often it happened, at least 1.
     pub count: u64,
 }
 
-/// Collects warnings; equal ones (code, node and text) are one entry with a count.
+/// Collects warnings; equal ones (code and text) are one entry with a count.
 #[derive(Debug, Default)]
 pub struct Warnings {
     list: Vec<Warning>,
-    index: HashMap<(String, Option<String>, String), usize>,
+    index: HashMap<(String, String), usize>,
 }
 
 impl Warnings {
@@ -31,20 +38,35 @@ impl Warnings {
     }
 
     /// Records one occurrence; true when it is the first of its kind, so that it is worth telling the user now.
-    pub fn add(&mut self, code: &str, node: Option<&str>, text: &str) -> bool {
-        let key = (code.to_owned(), node.map(str::to_owned), text.to_owned());
-        if let Some(&at) = self.index.get(&key) {
-            self.list[at].count += 1;
-            return false;
+    pub fn add(&mut self, code: &str, node: Option<&str>, program: Option<&str>, text: &str) -> bool {
+        let key = (code.to_owned(), text.to_owned());
+        let next = self.list.len();
+        let at = *self.index.entry(key).or_insert(next);
+        if at == next {
+            self.list.push(Warning {
+                code: code.to_owned(),
+                nodes: Vec::new(),
+                programs: Vec::new(),
+                text: text.to_owned(),
+                count: 0,
+            });
         }
-        self.index.insert(key, self.list.len());
-        self.list.push(Warning {
-            code: code.to_owned(),
-            node: node.map(str::to_owned),
-            text: text.to_owned(),
-            count: 1,
-        });
-        true
+        let warning = &mut self.list[at];
+        warning.count += 1;
+        if let Some(node) = node
+            && warning.nodes.iter().all(|known| known != node)
+        {
+            warning.nodes.push(node.to_owned());
+        }
+        if let Some(program) = program
+            && warning.programs.len() <= PROGRAMS_MAX
+            && warning.programs.iter().all(|known| known != program)
+        {
+            let more = warning.programs.len() == PROGRAMS_MAX;
+            let name = if more { AND_OTHERS } else { program };
+            warning.programs.push(name.to_owned());
+        }
+        at == next
     }
 
     /// All warnings in order of first occurrence.
@@ -58,19 +80,67 @@ impl Warnings {
     }
 }
 
+impl Warning {
+    /// Whom it befell, as the beginning of a sentence: "h1, h2: `ping`, `ip` ". At most four nodes and programs are named.
+    pub fn subject(&self) -> String {
+        let nodes = some_of(&self.nodes, |name| name.to_owned());
+        let programs = some_of(&self.programs, |name| format!("`{name}`"));
+        match (nodes.is_empty(), programs.is_empty()) {
+            (true, true) => String::new(),
+            (false, true) => format!("{nodes}: "),
+            (true, false) => format!("{programs} "),
+            (false, false) => format!("{nodes}: {programs} "),
+        }
+    }
+}
+
+fn some_of(names: &[String], show: impl Fn(&str) -> String) -> String {
+    const SHOWN: usize = 4;
+    let mut shown: Vec<String> = names.iter().take(SHOWN).map(|name| show(name)).collect();
+    let more = names.len().saturating_sub(SHOWN);
+    match names.last() {
+        Some(last) if more > 0 && last == AND_OTHERS => shown.push("others".into()),
+        _ if more > 0 => shown.push(format!("{more} more")),
+        _ => {}
+    }
+    shown.join(", ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn equal_warnings_are_counted_not_repeated() {
+    fn one_cause_is_one_warning() {
         let mut warnings = Warnings::new();
-        assert!(warnings.add("unsupported_call", Some("h1"), "io_uring_setup is refused"));
-        assert!(!warnings.add("unsupported_call", Some("h1"), "io_uring_setup is refused"));
-        assert!(warnings.add("unsupported_call", Some("h2"), "io_uring_setup is refused"));
-        assert!(warnings.add("unsupported_call", None, "io_uring_setup is refused"));
-        assert!(warnings.add("partial_call", Some("h1"), "io_uring_setup is refused"));
-        let counts: Vec<u64> = warnings.list().iter().map(|w| w.count).collect();
-        assert_eq!(counts, [2, 1, 1, 1]);
+        let refused = "called io_uring_setup: refused";
+        assert!(warnings.add("unsupported_call", Some("h1"), Some("a"), refused));
+        assert!(!warnings.add("unsupported_call", Some("h1"), Some("b"), refused));
+        assert!(!warnings.add("unsupported_call", Some("h2"), Some("a"), refused));
+        assert!(warnings.add("partial_call", Some("h1"), Some("a"), refused));
+        assert!(warnings.add("cpuid_not_masked", None, None, "this processor"));
+        let [first, second, third] = warnings.list() else {
+            panic!("{warnings:?}")
+        };
+        assert_eq!((first.count, second.count, third.count), (3, 1, 1));
+        assert_eq!(first.nodes, ["h1", "h2"]);
+        assert_eq!(first.programs, ["a", "b"]);
+        assert_eq!(first.subject(), "h1, h2: `a`, `b` ");
+        assert_eq!(third.subject(), "");
+    }
+
+    #[test]
+    fn hundreds_of_names_are_not_all_kept() {
+        let mut warnings = Warnings::new();
+        for number in 0..1000 {
+            warnings.add("c", Some("h1"), Some(&format!("p{}", number % 500)), "did it");
+        }
+        let [warning] = warnings.list() else {
+            panic!("{warnings:?}")
+        };
+        assert_eq!(warning.count, 1000);
+        assert_eq!(warning.programs.len(), PROGRAMS_MAX + 1);
+        assert_eq!(warning.programs.last().map(String::as_str), Some("..."));
+        assert_eq!(warning.subject(), "h1: `p0`, `p1`, `p2`, `p3`, others ");
     }
 }

@@ -130,7 +130,8 @@ fn summary_and_manifest_survive_a_round_trip() {
         }],
         warnings: vec![Warning {
             code: "partial_call".into(),
-            node: None,
+            nodes: vec!["h1".into()],
+            programs: vec!["p".into()],
             text: "t".into(),
             count: 4,
         }],

@@ -208,7 +208,7 @@ fn finish(args: &Args, outcome: &RunOutcome) -> Outcome {
     // In full, and whatever else is printed: a fault is mostly not what the user wanted to see simulated.
     for warning in &outcome.summary.warnings {
         if warning.code == "program_fault" {
-            eprintln!("{}: {}", warning.node.as_deref().unwrap_or_default(), warning.text);
+            eprintln!("{}{}", warning.subject(), warning.text);
         }
     }
     if args.json {
