@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -100,6 +101,104 @@ def test_quiet_tells_what_failed(attempt: Attempt, tmp_path: Path) -> None:
     result = attempt("run", write(tmp_path, scenario), "--out", tmp_path / "out", "--quiet")
     assert (result.code, result.stdout) == (1, "")
     assert result.stderr == "failed: h1: `false`: expected success, but it exited with 1\n"
+
+
+def test_quiet_tells_the_cause(attempt: Attempt, tmp_path: Path) -> None:
+    scenario = pair([{"exec": "true", "cwd": "/no/such/folder"}], [], LINK, stop="1s")
+    result = attempt("run", write(tmp_path, scenario), "--out", tmp_path / "out", "--quiet")
+    assert (result.code, result.stdout) == (1, "")
+    assert (
+        "warning: h1: `true` could not be started: No such file or directory (in folder /no/such/folder)"
+        in result.stderr
+    )
+
+
+def test_one_warning_for_one_cause(attempt: Attempt, tmp_path: Path) -> None:
+    """Two hundred programs of different names do the same unsupported thing on two nodes."""
+    script = (
+        "import ctypes, os\nlibc = ctypes.CDLL(None)\nfor i in range(200):\n if os.fork() == 0:\n"
+        "  libc.prctl(15, b'program%d' % i)\n  libc.syscall(425, 1, 0)\n  os._exit(0)\n os.wait()\n"
+    )
+    programs = [{"exec": ["python3", "-c", script]}]
+    file = write(tmp_path, pair(programs, programs, LINK, stop="10s"))
+    result = attempt("run", file, "--out", tmp_path / "out")
+    assert result.code == 0, result
+    warnings = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))["warnings"]
+    (warning,) = [row for row in warnings if "io_uring_setup" in row["text"]]
+    assert (warning["count"], warning["nodes"], len(warning["programs"])) == (400, ["h1", "h2"], 17)
+    assert warning["programs"][0] == "program0"
+    assert warning["programs"][-1] == "..."
+    assert (
+        "warning: h1, h2: `program0`, `program1`, `program2`, `program3`, others called io_uring_setup" in result.stdout
+    )
+
+
+def test_setup_that_never_ends(attempt: Attempt, tmp_path: Path) -> None:
+    scenario = pair([{"exec": "true"}], [], LINK, stop="1s")
+    scenario["nodes"]["h1"]["setup"] = ["true", "tail -f /dev/null"]
+    result = attempt("run", write(tmp_path, scenario), "--out", tmp_path / "out")
+    check(
+        result,
+        "node h1: set-up command `tail -f /dev/null` had not ended when the run did, at 1.000000000s",
+        "hint:.*processes",
+    )
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text(encoding="utf-8"))
+    assert manifest["ended"] == "error"
+    assert "tail -f /dev/null" in manifest["error"]
+
+
+def test_sources_that_are_no_files(attempt: Attempt, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "huge").touch()
+    os.truncate(tmp_path / "huge", (1 << 30) + 1)
+    for source, fragment in [
+        ("/dev/zero", "character device, not a regular file"),
+        ("fifo", "FIFO, not a regular file"),
+        ("huge", "larger than the 1024 MiB"),
+        (".", "is a directory"),
+        ("none", "no such file"),
+    ]:
+        scenario = json.loads(GOOD)
+        scenario["nodes"]["h1"]["files"] = {"/etc/x": {"source": source}}
+        file = write(tmp_path, scenario)
+        check(attempt("run", file, "--out", tmp_path / "out", "--force"), "node h1: file /etc/x", fragment, "hint:")
+
+
+def test_endless_input_files(attempt: Attempt, tmp_path: Path) -> None:
+    file = write(tmp_path, json.loads(GOOD))
+    os.mkfifo(tmp_path / "fifo")
+    for path in ["/dev/zero", tmp_path / "fifo"]:
+        result = attempt("run", file, "--out", tmp_path / "out", "--replay", path)
+        check(result, "cannot read", "not a regular file", "hint: name the input.jsonl")
+    check(attempt("validate", "/dev/zero"), "cannot read /dev/zero", "larger than the 64 MiB")
+
+
+def test_seeds_that_are_none(attempt: Attempt, tmp_path: Path) -> None:
+    file = write(tmp_path, json.loads(GOOD))
+    for seed in ["-1", "1.5", "99999999999999999999", "one"]:
+        result = attempt("run", file, "--out", tmp_path / "out", "--seed", seed)
+        check(result, f"invalid value '{seed}' for '--seed <N>'", "whole number from 0 to 18446744073709551615")
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["removed", "replaced"])
+def test_results_removed_in_mid_run(engine: Path, tmp_path: Path, again: bool) -> None:
+    """The end says so; and nothing is written into a folder that another run made at the same place."""
+    file, out = write(tmp_path, tcp_pair(10_000)), tmp_path / "out"
+    command: list[str | Path] = [engine, "run", file, "--out", out, "--quiet"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        deadline_s = time.monotonic() + 60
+        while not (out / "h2/iperf3-0.stdout").exists() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        shutil.rmtree(out)
+        if again:
+            out.mkdir()
+            (out / "precious").write_text("mine", encoding="utf-8")
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2, stderr
+    assert f"error: output folder {out} was removed or replaced while the run was going on" in stderr
+    assert "hint: run it again" in stderr
+    assert [path.name for path in tmp_path.glob("out/*")] == (["precious"] if again else [])
 
 
 def test_unknown_kernel(attempt: Attempt, tmp_path: Path) -> None:

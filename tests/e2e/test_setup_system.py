@@ -11,7 +11,7 @@ LOCKED = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 1
 
 
 def set_up(folder: Path, apt: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
-    """Runs it where nothing is installed and apt-get is this script; how it went, and the verbs that apt-get was called with."""
+    """Runs it where nothing is installed and apt-get is this script; how it went, and the verbs apt-get was given."""
     calls = folder / "calls"
     programs = {
         "dpkg-query": "exit 1",

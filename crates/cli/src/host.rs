@@ -1,11 +1,15 @@
 //! What a run needs of the host, check by check: behind `windtunnel doctor`, and before every run.
 
 use crate::failure::Failure;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
+use nix::sys::stat::{Mode, umask};
 use serde::Serialize;
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use windtunnel_process::trap::{AddressRange, Capabilities};
+use windtunnel_process::trap::{AddressRange, Capabilities, inherited};
 
 /// What most distributions limit stacks to.
 const USUAL_STACK_BYTES: u64 = 8 << 20;
@@ -57,19 +61,66 @@ impl Check {
     }
 }
 
-/// Starts this program once more if its stack has no limit: Linux then maps files where nodes belong. With the usual limit
-/// it does not; programs in nodes have limits of their own. Where that fails, [`require`] says what to do.
-pub fn limit_stack() {
-    let Ok((RLIM_INFINITY, hard)) = getrlimit(Resource::RLIMIT_STACK) else {
-        return;
-    };
-    if setrlimit(Resource::RLIMIT_STACK, USUAL_STACK_BYTES, hard).is_err() {
+/// Of the personality only this is kept, which changes no result: addresses are not random (`setarch -R`, gdb).
+const ADDR_NO_RANDOMIZE: u32 = 0x004_0000;
+/// How long before the hard limit of CPU time a run is asked to end, seconds: time to write its results.
+const CPU_RESERVE_S: u64 = 5;
+
+/// Frees this process from what it may have inherited and no verb can use: blocked and ignored signals, a mask that keeps it from
+/// reading its own files, output that does not wait for its reader.
+pub fn forget_inherited() {
+    // It can only fail for arguments that do not exist.
+    let _ = SigSet::empty().thread_set_mask();
+    inherited::reset_ignored_signals();
+    let mask = umask(Mode::empty());
+    umask(mask & !Mode::S_IRWXU);
+    for output in [std::io::stdout().as_fd(), std::io::stderr().as_fd()] {
+        let Ok(flags) = fcntl(output, FcntlArg::F_GETFL) else {
+            continue;
+        };
+        let flags = OFlag::from_bits_retain(flags);
+        if flags.contains(OFlag::O_NONBLOCK) {
+            // Where that is refused, a full pipe is an error as before.
+            let _ = fcntl(output, FcntlArg::F_SETFL(flags - OFlag::O_NONBLOCK));
+        }
+    }
+}
+
+/// Starts this program once more if its stack has no limit, or its personality is an unusual one: Linux then maps files where nodes
+/// belong. Otherwise it does not; programs in nodes have limits of their own. Where that fails, [`require`] says what to do.
+pub fn restart_if_need_be() {
+    let personality = inherited::personality();
+    let mut restart =
+        personality & !ADDR_NO_RANDOMIZE != 0 && inherited::set_personality(personality & ADDR_NO_RANDOMIZE);
+    if let Ok((RLIM_INFINITY, hard)) = getrlimit(Resource::RLIMIT_STACK) {
+        restart |= setrlimit(Resource::RLIMIT_STACK, USUAL_STACK_BYTES, hard).is_ok();
+    }
+    if !restart {
         return;
     }
     let mut words = std::env::args_os();
     let name = words.next().unwrap_or_default();
     // Returns only if it fails.
     let _ = Command::new("/proc/self/exe").arg0(name).args(words).exec();
+}
+
+/// Takes limits off this process that would strike in mid-run: programs' files count as files of this process, and the limit of CPU
+/// time would end it before its results are written. What cannot be changed, [`require`] tells.
+pub fn lift_limits() {
+    let infinite = RLIM_INFINITY;
+    if setrlimit(Resource::RLIMIT_FSIZE, infinite, infinite).is_err()
+        && let Ok((_, hard)) = getrlimit(Resource::RLIMIT_FSIZE)
+    {
+        // Raising the soft limit is always allowed.
+        let _ = setrlimit(Resource::RLIMIT_FSIZE, hard, hard);
+    }
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_CPU)
+        && hard != infinite
+        && soft.saturating_add(CPU_RESERVE_S) > hard
+    {
+        // SIGXCPU ends the run with its results; at the hard limit there is only SIGKILL.
+        let _ = setrlimit(Resource::RLIMIT_CPU, hard.saturating_sub(CPU_RESERVE_S).max(1), hard);
+    }
 }
 
 /// Refuses to start a run that this host cannot carry, with everything that is missing.
@@ -122,6 +173,10 @@ pub fn checks(found: &Capabilities) -> Vec<Check> {
         address_space(found),
     ];
     checks.extend(memory_areas(found));
+    checks.push(file_size(
+        getrlimit(Resource::RLIMIT_FSIZE).map_or(RLIM_INFINITY, |(_, hard)| hard),
+    ));
+    checks.push(personality(inherited::personality()));
     checks.push(open_files(found));
     checks
 }
@@ -179,6 +234,27 @@ fn memory_areas(found: &Capabilities) -> Option<Check> {
         let hint = format!("large runs need more: sysctl vm.max_map_count={GOOD_MAP_COUNT}");
         Check::not_ok(name, State::Limited, detail, hint)
     })
+}
+
+fn file_size(hard_bytes: u64) -> Check {
+    let name = "file size";
+    if hard_bytes == RLIM_INFINITY {
+        return Check::ok(name, "files may have any size");
+    }
+    let detail =
+        format!("RLIMIT_FSIZE is {hard_bytes} bytes, and the memory of nodes and their programs' files count as files");
+    Check::not_ok(name, State::Missing, detail, "lift the limit: ulimit -f unlimited")
+}
+
+fn personality(personality: u32) -> Check {
+    let name = "personality";
+    let unusual = personality & !ADDR_NO_RANDOMIZE;
+    if unusual == 0 {
+        return Check::ok(name, "as usual");
+    }
+    // A run starts this program once more with the usual one.
+    let detail = format!("{unusual:#x} (personality(2)) changes where Linux maps files");
+    Check::not_ok(name, State::Missing, detail, "start it without setarch and its like")
 }
 
 /// Enough for some hundred nodes with a few programs each.
@@ -272,6 +348,19 @@ mod tests {
             because: FSGSBASE: the processor or the kernel does not offer it\n\
             hint: it needs Linux 5.9 and a processor since Ivy Bridge or Zen; boot without `nofsgsbase`";
         assert_eq!(text.as_deref(), Some(expected));
+    }
+
+    #[test]
+    fn what_cannot_be_shaken_off_is_named() {
+        assert_eq!(file_size(RLIM_INFINITY).state, State::Ok);
+        let check = file_size(1 << 20);
+        assert_eq!(check.state, State::Missing);
+        assert!(check.detail.starts_with("RLIMIT_FSIZE is 1048576 bytes"), "{check:?}");
+        assert_eq!(personality(0).state, State::Ok);
+        assert_eq!(personality(ADDR_NO_RANDOMIZE).state, State::Ok);
+        let check = personality(ADDR_NO_RANDOMIZE | 0x10_0000);
+        assert_eq!(check.state, State::Missing);
+        assert!(check.detail.starts_with("0x100000 "), "{check:?}");
     }
 
     #[test]

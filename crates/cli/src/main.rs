@@ -28,7 +28,7 @@ use std::process::ExitCode;
 #[command(
     max_term_width = 100,
     after_help = "Exit codes: 0 all is well, 1 an expectation of the scenario failed, \
-    2 the input or the host needs a change, 3 a crash, 130 interrupted."
+    2 the input or the host needs a change, 3 a crash, 128 plus its number for a signal (130: Ctrl-C)."
 )]
 struct Cli {
     #[command(subcommand)]
@@ -39,6 +39,7 @@ struct Cli {
 const COMPLETE_VARIABLE: &str = "WINDTUNNEL_COMPLETE";
 
 fn main() -> ExitCode {
+    host::forget_inherited();
     CompleteEnv::with_factory(Cli::command)
         .var(COMPLETE_VARIABLE)
         .complete();

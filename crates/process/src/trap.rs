@@ -14,6 +14,7 @@
 mod capabilities;
 mod cpuid;
 mod handler;
+pub mod inherited;
 mod stop;
 
 use std::io;

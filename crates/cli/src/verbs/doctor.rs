@@ -41,7 +41,8 @@ struct Report {
 
 /// Looks at everything and tells.
 pub fn run(args: &Args) -> Outcome {
-    host::limit_stack();
+    host::restart_if_need_be();
+    host::lift_limits();
     let capabilities = windtunnel_process::trap::capabilities();
     let mut checks = host::checks(&capabilities);
     checks.extend(kernel_checks());

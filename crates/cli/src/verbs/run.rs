@@ -3,17 +3,18 @@
 //! The simulation has a thread of its own, because that thread's system calls, rdtsc and cpuid are trapped for the
 //! programs. The main thread draws progress and waits; a third one waits for Ctrl-C.
 
-use crate::failure::{EXIT_EXPECTATION, EXIT_INTERRUPTED, EXIT_OK, Failure, Outcome};
+use crate::failure::{EXIT_EXPECTATION, EXIT_INTERRUPTED, EXIT_OK, Failure, Outcome, SIGNAL_BASE};
 use crate::progress::{Position, ProgressLine};
 use crate::{debug, host, kernels, report};
 use nix::sys::signal::{SigSet, Signal};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use windtunnel_base::{SimDuration, hashes};
 use windtunnel_control::{Hello, PROTOCOL, Recording, Server};
 use windtunnel_engine::{DebugHooks, EngineError, LiveOptions, Options, Progress, RunOutcome, Simulation};
+use windtunnel_process::trap::inherited;
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
 use windtunnel_scenario::Scenario;
 
@@ -23,7 +24,8 @@ const STACK_BYTES: usize = 64 << 20;
 /// Run a scenario in virtual time
 ///
 /// The results are summary.json, manifest.json, each program's output, each node's kernel log, and captures.
-/// Ctrl-C stops the run and keeps them; a second one ends the program at once. While it lasts, `windtunnel shell`, `exec`,
+/// Ctrl-C stops the run and keeps them; a second one ends the program at once. SIGTERM and SIGHUP do the same; the exit code
+/// is 128 plus the number of the signal. While it lasts, `windtunnel shell`, `exec`,
 /// `ps`, `logs` and `stop` reach it; what they do is written to input.jsonl.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -33,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// Seed of all random numbers, instead of the scenario's
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_seed, allow_negative_numbers = true)]
     seed: Option<u64>,
     /// Virtual time at which to stop, instead of the scenario's: 500ms, 10s, 2min
     #[arg(long, value_name = "TIME")]
@@ -64,9 +66,15 @@ pub struct Args {
     debugger: bool,
 }
 
+fn parse_seed(text: &str) -> Result<u64, String> {
+    text.parse()
+        .map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
+}
+
 /// Runs the scenario; exit code 0 only if every expectation held.
 pub fn run(args: &Args) -> Outcome {
-    crate::host::limit_stack();
+    host::restart_if_need_be();
+    host::lift_limits();
     let mut scenario = super::load_scenario(&args.file)?;
     if let Some(seed) = args.seed {
         scenario.run.seed = seed;
@@ -99,6 +107,7 @@ pub fn run(args: &Args) -> Outcome {
     } else {
         ExistingFiles::Refuse
     };
+    super::check_current_dir(&args.out)?;
     let out = OutDir::create(&args.out, existing)?;
 
     let stop_flag = Arc::new(AtomicBool::new(false));
@@ -125,7 +134,7 @@ pub fn run(args: &Args) -> Outcome {
             replay,
         },
     };
-    catch_signals(&stop_flag, args.debugger)?;
+    let signal = catch_signals(&stop_flag, args.debugger)?;
     // Until the end of this function: clients hear of the end when it is known.
     let mut door = None;
     if args.replay.is_none() {
@@ -134,7 +143,7 @@ pub fn run(args: &Args) -> Outcome {
     let socket = door.as_ref().map(|door: &Door| door.server.socket());
     let line = ProgressLine::new(args.quiet || args.debugger, socket, args.hold || args.realtime);
     match wait(&start(scenario, options)?, &progress, line) {
-        Some(outcome) => finish(args, &outcome?),
+        Some(outcome) => finish(args, &outcome?, &signal),
         None => Err(after_panic(&out)),
     }
 }
@@ -204,7 +213,8 @@ fn after_panic(out: &OutDir) -> Failure {
 }
 
 /// Prints what was asked for, and decides the exit code.
-fn finish(args: &Args, outcome: &RunOutcome) -> Outcome {
+fn finish(args: &Args, outcome: &RunOutcome, signal: &AtomicI32) -> Outcome {
+    let failed_at_all = !outcome.failed_expectations.is_empty();
     // In full, and whatever else is printed: a fault is mostly not what the user wanted to see simulated.
     for warning in &outcome.summary.warnings {
         if warning.code == "program_fault" {
@@ -216,13 +226,21 @@ fn finish(args: &Args, outcome: &RunOutcome) -> Outcome {
     } else if !args.quiet {
         super::print(&report::render(&outcome.summary, &args.out.display().to_string()))?;
     } else {
-        // Quiet, but not silent about why the exit code is not 0.
+        // Quiet, but not silent about why the exit code is not 0: what failed, and what may have led to it.
         for failed in &outcome.failed_expectations {
             eprintln!("failed: {failed}");
         }
+        let causes = outcome.summary.warnings.iter();
+        for warning in causes.filter(|warning| failed_at_all && !warning.nodes.is_empty() && warning.code != "program_fault") {
+            eprintln!("warning: {}", report::one_line(warning));
+        }
     }
     Ok(match outcome.summary.ended {
-        Ended::Interrupted => EXIT_INTERRUPTED,
+        Ended::Interrupted => match signal.load(Ordering::Relaxed) {
+            // A client stopped it.
+            0 => EXIT_INTERRUPTED,
+            signal => SIGNAL_BASE + signal,
+        },
         _ if !outcome.failed_expectations.is_empty() => EXIT_EXPECTATION,
         _ => EXIT_OK,
     })
@@ -285,30 +303,41 @@ fn wait(
 }
 
 /// Takes Ctrl-C and its like off every thread, and has a thread of its own wait for them: a handler could run on the
-/// simulation's thread in the middle of a program, with the program's stack and FS base.
+/// simulation's thread in the middle of a program, with the program's stack and FS base. The number of the first that came
+/// is in what this gives back; 0: none has.
 ///
-/// Under a debugger Ctrl-C stays as it is: gdb does not see a signal that is waited for.
-fn catch_signals(stop_flag: &Arc<AtomicBool>, debugger: bool) -> Result<(), Failure> {
+/// One that was ignored when this program was started (nohup, `&` of a shell without job control) stays so. Under a debugger
+/// Ctrl-C stays as it is: gdb does not see a signal that is waited for.
+fn catch_signals(stop_flag: &Arc<AtomicBool>, debugger: bool) -> Result<Arc<AtomicI32>, Failure> {
     let refused = |error| Failure::user("cannot set up signals").because(error);
-    // A write beyond `ulimit -f` shall be an error with a name, not a sudden end.
-    SigSet::from(Signal::SIGXFSZ).thread_block().map_err(refused)?;
+    let first = Arc::new(AtomicI32::new(0));
     if debugger {
-        return Ok(());
+        return Ok(first);
     }
-    let awaited: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
+    let stopping = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGXCPU];
+    let heard = stopping
+        .into_iter()
+        .filter(|&signal| !inherited::is_ignored(signal as i32));
+    let awaited: SigSet = heard.collect();
     awaited.thread_block().map_err(refused)?;
-    let stop_flag = Arc::clone(stop_flag);
+    let (stop_flag, noted) = (Arc::clone(stop_flag), Arc::clone(&first));
     let wait_for_signals = move || {
-        while awaited.wait().is_ok() {
-            if stop_flag.swap(true, Ordering::Relaxed) {
-                std::process::exit(EXIT_INTERRUPTED);
+        while let Ok(signal) = awaited.wait() {
+            if stop_flag.load(Ordering::Relaxed) {
+                std::process::exit(SIGNAL_BASE + signal as i32);
             }
-            eprintln!("\nstopping; the results so far are kept (once more: end at once)");
+            noted.store(signal as i32, Ordering::Relaxed);
+            stop_flag.store(true, Ordering::Relaxed);
+            let why = match signal {
+                Signal::SIGXCPU => "the limit of CPU time (ulimit -t) is reached: ",
+                _ => "",
+            };
+            eprintln!("\n{why}stopping; the results so far are kept (once more: end at once)");
         }
     };
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(wait_for_signals)
         .map_err(|error| Failure::user("cannot start the signal thread").because(error))?;
-    Ok(())
+    Ok(first)
 }
