@@ -4,6 +4,8 @@
 pub const MANIFEST: &str = "manifest.json";
 /// What happened.
 pub const SUMMARY: &str = "summary.json";
+/// The digest of each interface on its way.
+pub const TRAIL: &str = "trail.json";
 /// Every file that the run made.
 pub const FILES: &str = "files.list";
 /// Folder of the captures.
@@ -16,9 +18,11 @@ pub const CONTROL: &str = "control.sock";
 pub const MANIFEST_TEMPORARY: &str = "manifest.json.tmp";
 /// The summary before it is complete.
 pub const SUMMARY_TEMPORARY: &str = "summary.json.tmp";
+/// The trail before it is complete.
+pub const TRAIL_TEMPORARY: &str = "trail.json.tmp";
 
 /// All of them.
-pub const ALL: [&str; 8] = [
+pub const ALL: [&str; 10] = [
     MANIFEST,
     SUMMARY,
     FILES,
@@ -27,4 +31,6 @@ pub const ALL: [&str; 8] = [
     CONTROL,
     MANIFEST_TEMPORARY,
     SUMMARY_TEMPORARY,
+    TRAIL,
+    TRAIL_TEMPORARY,
 ];

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod attach;
+mod compare;
 mod debug;
 mod failure;
 mod host;

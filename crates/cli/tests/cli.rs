@@ -71,6 +71,7 @@ fn help_of_every_verb() {
     help(&["ps"], "help/ps.txt");
     help(&["logs"], "help/logs.txt");
     help(&["stop"], "help/stop.txt");
+    help(&["diff"], "help/diff.txt");
     help(&["validate"], "help/validate.txt");
     help(&["kernel"], "help/kernel.txt");
     help(&["kernel", "build"], "help/kernel-build.txt");

@@ -58,6 +58,7 @@ pub fn books(scenario: &Scenario, options: &Options) -> Books {
         shared: Shared::new(options.progress.clone(), options.seed, names),
         started: Instant::now(),
         digest: options.digest,
+        epoch_s: scenario.run.epoch_s,
     }
 }
 

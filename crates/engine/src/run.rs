@@ -16,6 +16,7 @@ use windtunnel_links::LinkChange;
 use windtunnel_process::trap::TrapThread;
 use windtunnel_results::{
     Cost, DirectionSummary, Ended, LinkSummary, Manifest, OutDir, ProgramRecord, RunDigest, SUMMARY_VERSION, Summary,
+    Trail,
 };
 use windtunnel_scenario::{Action, Event, LinkSpec, Scenario};
 
@@ -112,6 +113,8 @@ pub(crate) struct Books {
     pub shared: Arc<Shared>,
     pub started: Instant,
     pub digest: bool,
+    /// Wall clock of the nodes at virtual time 0, seconds since 1970.
+    pub epoch_s: u64,
 }
 
 impl Books {
@@ -412,6 +415,9 @@ impl Simulation {
         };
         let books = &mut self.books;
         books.out.write_summary(&summary)?;
+        if books.digest {
+            books.out.write_trail(&trail(&self.nodes, books))?;
+        }
         books.manifest.ended = Some(ended);
         books.manifest.error = error.map(ToString::to_string);
         books.manifest.digest.clone_from(&summary.digest);
@@ -527,6 +533,17 @@ fn direction_summary(sender: &crate::wire::Port, receiver: &crate::wire::Port) -
             .map(|(cause, count)| (cause.into(), count))
             .collect(),
     }
+}
+
+/// The digests of all interfaces on their way.
+fn trail(nodes: &[Node], books: &Books) -> Trail {
+    let interfaces = nodes.iter().flat_map(|node| {
+        let number = node.number as usize;
+        let (node_name, names) = (&books.shared.nodes[number], &books.interfaces[number]);
+        let ports = node.ports.iter().zip(names);
+        ports.filter_map(move |(port, name)| Some((node_name.as_str(), name.as_str(), port.digest.as_ref()?)))
+    });
+    Trail::new(books.epoch_s, interfaces)
 }
 
 fn program_records(files: &windtunnel_process::Shared) -> Vec<ProgramRecord> {

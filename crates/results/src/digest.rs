@@ -9,6 +9,7 @@
 //! digest answers "is this the same run?", not "was this forged?".
 
 use crate::error::{Result, ResultsError};
+use crate::trail::MARKS_MAX;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -48,6 +49,29 @@ pub fn prepare() {
 pub struct InterfaceDigest {
     stream: Xxh3,
     frames: u64,
+    /// The frame after which the next mark is due.
+    next_mark: u64,
+    marks: Marks,
+}
+
+/// The digest on its way: see [`crate::trail`].
+#[derive(Clone)]
+struct Marks {
+    stride: u64,
+    /// Time, ns, and digest after frame (index + 1) * stride.
+    list: Vec<(u64, u128)>,
+}
+
+impl Marks {
+    /// Every second one goes.
+    fn thin_out(&mut self) {
+        let mut index = 0;
+        self.list.retain(|_| {
+            index += 1;
+            index % 2 == 0
+        });
+        self.stride *= 2;
+    }
 }
 
 impl InterfaceDigest {
@@ -56,6 +80,11 @@ impl InterfaceDigest {
         Self {
             stream: Xxh3::new(),
             frames: 0,
+            next_mark: 1,
+            marks: Marks {
+                stride: 1,
+                list: Vec::new(),
+            },
         }
     }
 
@@ -75,6 +104,33 @@ impl InterfaceDigest {
         record[16..].copy_from_slice(&hash.to_le_bytes());
         self.stream.write(&record);
         self.frames += 1;
+        if self.frames == self.next_mark {
+            self.mark(time_ns);
+        }
+    }
+
+    /// Notes the digest so far. Some hundred times for the first frames, then ever more seldom.
+    #[cold]
+    fn mark(&mut self, time_ns: u64) {
+        let marks = &mut self.marks;
+        if marks.list.len() == MARKS_MAX {
+            marks.thin_out();
+        }
+        if self.frames.is_multiple_of(marks.stride) {
+            marks.list.push((time_ns, self.stream.finish_128()));
+        }
+        self.next_mark = (self.frames / marks.stride + 1) * marks.stride;
+    }
+
+    /// At most `max` marks: frame, its time, ns, and the digest up to it.
+    pub(crate) fn marks(&self, max: usize) -> impl Iterator<Item = (u64, u64, u128)> {
+        let mut marks = self.marks.clone();
+        while marks.list.len() > max {
+            marks.thin_out();
+        }
+        let Marks { stride, list } = marks;
+        let numbered = list.into_iter().zip(1..);
+        numbered.map(move |((time_ns, value), number)| (number * stride, time_ns, value))
     }
 
     /// Frames recorded, both directions.

@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/manifest.json        who ran what, where and how it ended; the only file with facts of the host  (manifest)
 //! DIR/summary.json         what happened in virtual time; equal runs give equal bytes                   (summary)
+//! DIR/trail.json           the digest of each interface on its way, to compare runs without captures    (trail)
 //! DIR/files.list           every file the run made, so that --force removes nothing else                (out_dir)
 //! DIR/pcap/NODE-IFACE.pcap frames of a captured interface, nanosecond time stamps                       (pcap)
 //! DIR/NODE/kernel.log      kernel log with virtual time                                                 (kernel_log)
@@ -23,6 +24,7 @@ mod manifest;
 mod out_dir;
 mod pcap;
 mod summary;
+mod trail;
 mod warnings;
 
 pub use digest::{
@@ -35,4 +37,5 @@ pub use manifest::{Cost, Ended, GENERATOR, KernelRecord, MANIFEST_VERSION, Manif
 pub use out_dir::{ExistingFiles, OutDir, ProcessLogs};
 pub use pcap::PcapWriter;
 pub use summary::{DirectionSummary, LinkSummary, ProcessSummary, SUMMARY_VERSION, Summary};
+pub use trail::{InterfaceTrail, Mark, TRAIL_VERSION, Trail};
 pub use warnings::{Warning, Warnings};

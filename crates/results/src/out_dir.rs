@@ -5,6 +5,7 @@ use crate::kernel_log::KernelLog;
 use crate::manifest::{GENERATOR, Manifest};
 use crate::pcap::PcapWriter;
 use crate::summary::Summary;
+use crate::trail::Trail;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, posix_fallocate};
 use std::collections::BTreeSet;
@@ -13,7 +14,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use windtunnel_base::result_files::{self, CONTROL, FILES, INPUT, MANIFEST, PCAP, SUMMARY};
+use windtunnel_base::result_files::{self, CONTROL, FILES, INPUT, MANIFEST, PCAP, SUMMARY, TRAIL};
 
 /// Enough for summary and manifest of some hundred programs.
 const RESERVE_BYTES: i64 = 256 << 10;
@@ -177,6 +178,11 @@ impl OutDir {
         self.write_atomically(SUMMARY, &summary.to_json())
     }
 
+    /// Writes `trail.json`, replacing the one before in one step.
+    pub fn write_trail(&self, trail: &Trail) -> Result<()> {
+        self.write_atomically(TRAIL, &trail.to_json())
+    }
+
     /// A new file somewhere in the folder, listed as ours; the folders above it are made.
     fn new_file(&self, relative: &str) -> Result<File> {
         let path = self.path.join(relative);
@@ -303,7 +309,7 @@ fn remove_earlier_run(path: &Path) -> Result<()> {
         let _ = fs::remove_dir(path.join(folder));
     }
     // The manifest last: until then the folder is known as ours, however often we are stopped here.
-    for name in [SUMMARY, FILES, MANIFEST] {
+    for name in [SUMMARY, TRAIL, FILES, MANIFEST] {
         remove_file(&path.join(name))?;
     }
     Ok(())

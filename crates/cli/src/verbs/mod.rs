@@ -2,6 +2,7 @@
 //! in `tests/help/`.
 
 mod completions;
+mod diff;
 mod doctor;
 mod exec;
 mod gdb;
@@ -31,6 +32,7 @@ pub enum Verb {
     Ps(ps::Args),
     Logs(logs::Args),
     Stop(stop::Args),
+    Diff(diff::Args),
     Validate(validate::Args),
     Kernel(kernel::Args),
     Syscalls(syscalls::Args),
@@ -51,6 +53,7 @@ impl Verb {
             Self::Ps(args) => ps::run(&args),
             Self::Logs(args) => logs::run(&args),
             Self::Stop(args) => stop::run(&args),
+            Self::Diff(args) => diff::run(&args),
             Self::Validate(args) => validate::run(&args),
             Self::Kernel(args) => kernel::run(&args),
             Self::Syscalls(args) => syscalls::run(&args),

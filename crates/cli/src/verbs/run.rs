@@ -231,7 +231,9 @@ fn finish(args: &Args, outcome: &RunOutcome, signal: &AtomicI32) -> Outcome {
             eprintln!("failed: {failed}");
         }
         let causes = outcome.summary.warnings.iter();
-        for warning in causes.filter(|warning| failed_at_all && !warning.nodes.is_empty() && warning.code != "program_fault") {
+        for warning in
+            causes.filter(|warning| failed_at_all && !warning.nodes.is_empty() && warning.code != "program_fault")
+        {
             eprintln!("warning: {}", report::one_line(warning));
         }
     }
