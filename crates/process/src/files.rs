@@ -1,9 +1,12 @@
 //! The host side of the file service: a node's read-only tree, and the contents behind file handles.
 
 mod content;
+mod host_file;
 mod host_tree;
 mod node_tree;
 mod overlay;
+mod pool;
+mod small;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -12,7 +15,8 @@ use std::sync::{Arc, Weak};
 use rustix::io::Errno;
 use windtunnel_kernel::abi;
 
-pub(crate) use content::{Content, FdBudget, Shown};
+pub(crate) use content::{Content, Shown};
+pub(crate) use host_file::FdBudget;
 pub(crate) use host_tree::HostTree;
 pub use overlay::{NodeFile, NodeFileError};
 
@@ -115,7 +119,7 @@ impl FileService {
         }
         let content = match self.tree.source(id)? {
             Source::Host(index) => Content::host(&self.shared.host_tree, index, &self.shared.fds)?,
-            Source::Own { path, bytes } => Content::fixed(&path, &bytes)?,
+            Source::Own { path, bytes } => Content::fixed(&path, &bytes, &self.shared.fds)?,
         };
         self.open.insert(id, Arc::downgrade(&content));
         Ok(self.add(content))
@@ -123,7 +127,7 @@ impl FileService {
 
     pub(crate) fn create(&mut self, from: u64, size: u64) -> Result<u64, Errno> {
         let content = match from {
-            0 => Content::memory("(written in the run)", true)?.0,
+            0 => Content::memory("(written in the run)", true, &self.shared.fds)?,
             from => self.content(from)?.copy(&self.shared.fds, size)?,
         };
         Ok(self.add(content))

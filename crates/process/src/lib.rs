@@ -8,6 +8,7 @@
 mod backtrace;
 mod elf;
 mod files;
+mod host_failure;
 mod image;
 mod image_watch;
 pub mod patch;
@@ -31,6 +32,7 @@ use windtunnel_kernel::{FileName, abi};
 pub use backtrace::{Frame, backtrace};
 pub use elf::{Elf, ElfError, Segment};
 pub use files::{NodeFile, NodeFileError, WriteError};
+pub use host_failure::{HostFailure, take_host_failure};
 pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
 pub use patched::ImageRecord;
@@ -108,11 +110,12 @@ impl Shared {
         })?;
         sys::make_reserve();
         let memory = |errno| ProcessError::MemoryFile { errno };
+        let fds = FdBudget::from_process_limit().map_err(memory)?;
         let ones = memfd_create("windtunnel-ones", MemfdFlags::CLOEXEC).map_err(memory)?;
         rustix::io::pwrite(&ones, &vec![1; ONES], 0).map_err(memory)?;
         Ok(Arc::new(Self {
             host_tree,
-            fds: FdBudget::from_process_limit(),
+            fds,
             images: ImageCache::default(),
             low: Mutex::default(),
             image_watch: hook.map(ImageWatch::new),
@@ -124,6 +127,12 @@ impl Shared {
     /// Every program and library that was started or mapped executable so far, sorted.
     pub fn images(&self) -> Vec<ImageRecord> {
         self.images.records()
+    }
+
+    /// Paths of the host's files and directories of which the run may have seen more than one state, in order. Looks at
+    /// all opened files that are not copied; for the end of a run.
+    pub fn changed_files(&self) -> Vec<String> {
+        self.host_tree.changed()
     }
 
     /// Sets `count` bytes of program memory to 1.

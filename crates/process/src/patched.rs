@@ -9,6 +9,7 @@ use rustix::io::{Errno, pwrite};
 use windtunnel_base::hashes;
 
 use crate::elf::{Elf, ElfError};
+use crate::host_failure::HostCall;
 use crate::patch;
 use crate::sys::{EXEC, PAGE};
 
@@ -69,7 +70,9 @@ impl PatchedImage {
 
     fn new(path: &str, file: &[u8]) -> Result<Self, ImageError> {
         let elf = Elf::parse(file).map_err(ImageError::Elf)?;
-        let memory = memfd_create("windtunnel-image", MemfdFlags::CLOEXEC).map_err(ImageError::Io)?;
+        let memory = memfd_create("windtunnel-image", MemfdFlags::CLOEXEC)
+            .or_failure(|| "make a memory file".into())
+            .map_err(ImageError::Io)?;
         write_all(&memory, file, 0)?;
         let mut image = Self {
             inode: rustix::fs::fstat(&memory).map_err(ImageError::Io)?.st_ino,
@@ -89,6 +92,7 @@ impl PatchedImage {
             image.trampolines_len = (patched.trampolines.len() as u64).next_multiple_of(PAGE);
             write_all(&image.memory, &patched.trampolines, image.trampolines_offset)?;
             rustix::fs::ftruncate(&image.memory, image.trampolines_offset + image.trampolines_len)
+                .or_short(|| "lengthen a memory file".into())
                 .map_err(ImageError::Io)?;
             for (offset, bytes) in &patched.text {
                 write_all(&image.memory, bytes, *offset)?;
@@ -193,7 +197,7 @@ impl ImageCache {
 
 fn write_all(fd: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), ImageError> {
     while !bytes.is_empty() {
-        match pwrite(fd, bytes, offset) {
+        match pwrite(fd, bytes, offset).or_short(|| "write to a memory file".into()) {
             Ok(0) => return Err(ImageError::Io(Errno::NOSPC)),
             Ok(count) => {
                 bytes = &bytes[count..];

@@ -247,14 +247,16 @@ fn map_backing(shared: &Shared, room: &Room, at: u64, start: u64, vma: &Vma) -> 
             offset,
             ..
         }) => map(private(image.fd(), *offset)),
-        Kind::File(file) => file.content.with_fd(&shared.fds, |fd| {
-            map(Backing::File {
-                fd,
-                offset: file.offset,
-                // What a program cannot write it sees as it was opened, so a private mapping serves.
-                shared: file.shared && file.content.writable,
-            })
-        }),
+        Kind::File(file) => file
+            .content
+            .with_backing(&shared.fds, file.offset, vma.end - start, |fd, offset| {
+                map(Backing::File {
+                    fd,
+                    offset,
+                    // What a program cannot write it sees as it was opened, so a private mapping serves.
+                    shared: file.shared && file.content.writable,
+                })
+            }),
         Kind::Trampolines { image, code } => {
             let offset = start - (image + code.trampolines_vaddr);
             map(private(code.fd(), code.trampolines_offset + offset))

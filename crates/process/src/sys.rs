@@ -13,6 +13,8 @@ use std::sync::Mutex;
 
 use rustix::io::Errno;
 
+use crate::host_failure::{self, HostCall};
+
 pub use map_limit::{MapLimit, take_map_limit};
 pub(crate) use map_limit::{at_limit, make_reserve};
 pub(crate) use pages::{PageScan, count};
@@ -128,7 +130,7 @@ impl Room {
                 offset,
             )
         };
-        let at = retried(|| Some(map()).filter(|&at| at != libc::MAP_FAILED))?;
+        let at = retried(|| Some(map()).filter(|&at| at != libc::MAP_FAILED)).or_short(|| "map memory".into())?;
         assert_eq!(at as u64, start, "the host does not know MAP_FIXED_NOREPLACE");
         Ok(())
     }
@@ -147,14 +149,15 @@ impl Room {
         self.check(start, len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives.
         let protect = || unsafe { libc::mprotect(start as *mut libc::c_void, len as usize, i32::from(prot)) };
-        retried(|| (protect() == 0).then_some(()))
+        retried(|| (protect() == 0).then_some(())).or_short(|| "change the protection of memory".into())
     }
 
     /// Passes advice that has an effect on contents.
     pub(crate) fn advise(&self, start: u64, len: u64, advice: i32) -> Result<(), Errno> {
         self.check(start, len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives.
-        check(unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) })
+        let advised = unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) };
+        check(advised).or_short(|| "advise on memory".into())
     }
 
     /// Moves the pages of one mapping to `to` in `target`, replacing what was there; the old range is left unmapped.
@@ -172,7 +175,7 @@ impl Room {
                 to as *mut libc::c_void,
             )
         };
-        retried(|| (remap() != libc::MAP_FAILED).then_some(()))
+        retried(|| (remap() != libc::MAP_FAILED).then_some(())).or_short(|| "move memory".into())
     }
 
     /// Lengthens the mapping that ends `len` bytes after `start`, where nothing may be mapped after it.
@@ -218,7 +221,13 @@ impl Room {
                 Copy::In => libc::process_vm_writev(pid, &kernel, 1, &program, 1, 0),
             }
         };
-        u64::try_from(copied).unwrap_or(0)
+        u64::try_from(copied).unwrap_or_else(|_| {
+            let errno = last_error();
+            if errno != Errno::FAULT {
+                host_failure::note("read or write memory of programs (process_vm_readv)".into(), errno);
+            }
+            0
+        })
     }
 
     /// Writes zeros over memory that must be mapped writable.

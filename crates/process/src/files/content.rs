@@ -2,22 +2,25 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock};
 
-use rustix::fs::{
-    FallocateFlags, MemfdFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fstat, ftruncate, memfd_create, seek,
-};
-use rustix::io::{Errno, pread, pwrite};
+use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fstat, ftruncate, seek};
+use rustix::io::{Errno, pread};
 
+use super::host_file::{FdBudget, HostFile};
 use super::host_tree::HostTree;
+use super::pool::{SLOT, copy_bytes, store};
+use super::small::Small;
+use crate::host_failure::{self, HostCall};
 use crate::patched::{ImageCache, ImageError, PatchedImage};
 use crate::sys;
 
 /// Most bytes of one read or write, as in Linux.
 const COUNT_MAX: u64 = 0x7fff_f000;
 /// `whence` of lseek(2).
-const SEEK_DATA: u32 = 3;
-const SEEK_HOLE: u32 = 4;
+pub(super) const SEEK_DATA: u32 = 3;
+/// Likewise.
+pub(super) const SEEK_HOLE: u32 = 4;
 /// The unit of `st_blocks`, bytes.
 const BLOCK: u64 = 512;
 
@@ -37,7 +40,6 @@ pub(crate) struct Content {
     shown: Mutex<Option<Arc<Shown>>>,
     elf: OnceLock<bool>,
     image: OnceLock<Result<Arc<PatchedImage>, ImageError>>,
-    last_use: AtomicU64,
 }
 
 /// What `/proc/PID/maps` shows of a file.
@@ -57,46 +59,94 @@ pub(crate) struct Shown {
 enum State {
     /// Open as long as the content lives.
     Open(OwnedFd),
-    /// A host file, opened on demand and closed when too many are open.
-    Host {
-        tree: Arc<HostTree>,
-        index: u32,
-        fd: Option<OwnedFd>,
-    },
+    /// In a place that it shares with others, until it grows or is mapped.
+    Small(Small),
+    /// A host file.
+    Host { tree: Arc<HostTree>, file: Arc<HostFile> },
+}
+
+/// Where bytes are.
+struct Place<'a> {
+    fd: BorrowedFd<'a>,
+    /// Offset in the file of the first byte.
+    start: u64,
+    /// Number of bytes; none: as many as the file has.
+    size: Option<u64>,
+}
+
+impl<'a> Place<'a> {
+    fn whole(fd: BorrowedFd<'a>) -> Self {
+        Self {
+            fd,
+            start: 0,
+            size: None,
+        }
+    }
+
+    fn part(fd: BorrowedFd<'a>, start: u64, size: u64) -> Self {
+        Self {
+            fd,
+            start,
+            size: Some(size),
+        }
+    }
+
+    /// How many of `len` bytes from `offset` on there are, and where in the file.
+    fn clip(&self, len: u64, offset: u64) -> (u64, u64) {
+        match self.size {
+            Some(size) => (len.min(size.saturating_sub(offset)), self.start + offset.min(size)),
+            None => (len, offset),
+        }
+    }
+
+    /// Reads into the engine's own memory.
+    fn read(&self, to: &mut [u8], offset: u64) -> Result<usize, Errno> {
+        let (len, at) = self.clip(to.len() as u64, offset);
+        pread(self.fd, &mut to[..len as usize], at)
+    }
+
+    fn len(&self) -> Result<u64, Errno> {
+        self.size.map_or_else(|| Ok(fstat(self.fd)?.st_size as u64), Ok)
+    }
 }
 
 impl Content {
     /// A host file; opens it, so that errors show now.
     pub(crate) fn host(tree: &Arc<HostTree>, index: u32, budget: &FdBudget) -> Result<Arc<Self>, Errno> {
-        let fd = tree.open(index)?;
+        let file = HostFile::get(tree, index, budget)?;
+        let name = file.name.clone();
         let state = State::Host {
             tree: tree.clone(),
-            index,
-            fd: Some(fd),
+            file,
         };
-        let content = Arc::new(Self::new(state, false, tree.path(index), false));
-        budget.opened(&content);
-        Ok(content)
+        Ok(Arc::new(Self::new(state, false, name, false)))
     }
 
     /// Empty memory.
-    pub(crate) fn memory(name: &str, writable: bool) -> Result<(Arc<Self>, OwnedFd), Errno> {
-        let fd = memfd_create("windtunnel-file", MemfdFlags::CLOEXEC)?;
-        let second = rustix::io::fcntl_dupfd_cloexec(&fd, 0)?;
-        Ok((
-            Arc::new(Self::new(State::Open(fd), writable, name.into(), false)),
-            second,
-        ))
+    pub(crate) fn memory(name: &str, writable: bool, budget: &FdBudget) -> Result<Arc<Self>, Errno> {
+        let state = State::Small(Small::new(&budget.pool)?);
+        Ok(Arc::new(Self::new(state, writable, name.into(), false)))
+    }
+
+    /// Memory to be mapped: `size` zeros.
+    pub(crate) fn memory_file(name: &str, size: u64, budget: &FdBudget) -> Result<Arc<Self>, Errno> {
+        let fd = budget.memory_file("windtunnel-file")?;
+        ftruncate(&fd, size).or_short(|| "lengthen a memory file".into())?;
+        Ok(Arc::new(Self::new(State::Open(fd), true, name.into(), false)))
     }
 
     /// Memory holding `bytes`, read-only for programs.
-    pub(crate) fn fixed(name: &str, bytes: &[u8]) -> Result<Arc<Self>, Errno> {
-        let (content, fd) = Self::memory(name, false)?;
-        let mut done = 0;
-        while done < bytes.len() {
-            done += pwrite(&fd, &bytes[done..], done as u64)?;
-        }
-        Ok(content)
+    pub(crate) fn fixed(name: &str, bytes: &[u8], budget: &FdBudget) -> Result<Arc<Self>, Errno> {
+        let state = if bytes.len() as u64 <= SLOT {
+            let mut small = Small::new(&budget.pool)?;
+            small.fill(bytes)?;
+            State::Small(small)
+        } else {
+            let fd = budget.memory_file("windtunnel-file")?;
+            store(fd.as_fd(), bytes, 0)?;
+            State::Open(fd)
+        };
+        Ok(Arc::new(Self::new(state, false, name.into(), false)))
     }
 
     /// A file of the engine's: a result to be written, or input to be read.
@@ -116,69 +166,125 @@ impl Content {
             shown: Mutex::default(),
             elf: OnceLock::new(),
             image: OnceLock::new(),
-            last_use: AtomicU64::new(0),
         }
     }
 
-    /// Runs `work` with the open file.
-    pub(crate) fn with_fd<T>(
-        self: &Arc<Self>,
+    /// Runs `work` with what tells where the bytes are.
+    fn with_state<T>(&self, work: impl FnOnce(&mut State) -> Result<T, Errno>) -> Result<T, Errno> {
+        work(&mut self.state.lock().expect("no panic while a file is in use"))
+    }
+
+    /// Runs `work` with the place of the bytes.
+    fn with_place<T>(&self, budget: &FdBudget, work: impl FnOnce(Place) -> Result<T, Errno>) -> Result<T, Errno> {
+        self.with_state(|state| match state {
+            State::Open(fd) => work(Place::whole(fd.as_fd())),
+            State::Small(small) => work(Place::part(small.fd(), small.start(), small.size())),
+            State::Host { tree, file } => match file.copy(budget) {
+                Some((fd, start)) => work(Place::part(fd, start, file.size())),
+                None => file
+                    .with_fd(tree, budget, |fd| work(Place::whole(fd)))
+                    .inspect_err(|&errno| failed_to_read(&self.name, errno)),
+            },
+        })
+    }
+
+    /// Runs `work` with a file for a mapping of `len` bytes from `offset` on, and the offset there. Where the bytes end,
+    /// in whole pages, the file ends.
+    pub(crate) fn with_backing<T>(
+        &self,
         budget: &FdBudget,
-        work: impl FnOnce(BorrowedFd) -> Result<T, Errno>,
+        offset: u64,
+        len: u64,
+        work: impl FnOnce(BorrowedFd, u64) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        let mut reopened = false;
-        let result = {
-            let mut state = self.state.lock().expect("no panic while a file is in use");
-            match &mut *state {
-                State::Open(fd) => return work(fd.as_fd()),
-                State::Host { tree, index, fd } => {
-                    if fd.is_none() {
-                        *fd = Some(tree.open(*index)?);
-                        reopened = true;
+        self.with_state(|state| {
+            // From now on what is written there shows in the mapping, and the other way round.
+            own_file(state, budget)?;
+            match state {
+                State::Open(fd) => work(fd.as_fd(), offset),
+                State::Host { tree, file } => match file.copy(budget) {
+                    Some((fd, start)) if offset + len <= file.size().next_multiple_of(sys::PAGE) => {
+                        work(fd, start + offset)
                     }
-                    self.last_use.store(budget.tick(), Ordering::Relaxed);
-                    work(fd.as_ref().expect("opened above").as_fd())
-                }
+                    _ => file.with_fd(tree, budget, |fd| work(fd, offset)),
+                },
+                State::Small(_) => unreachable!("it has got a file of its own"),
             }
-        };
-        if reopened {
-            budget.opened(self);
-        }
-        result
-    }
-
-    /// Closes a host file that can be opened again; whether it did.
-    fn close(&self) -> bool {
-        match self.state.try_lock().as_deref_mut() {
-            Ok(State::Host { fd, .. }) => fd.take().is_some(),
-            _ => false,
-        }
+        })
     }
 
     /// Reads into program memory.
-    pub(crate) fn read(self: &Arc<Self>, budget: &FdBudget, to: u64, len: u64, offset: u64) -> Result<u64, Errno> {
-        self.with_fd(budget, |fd| sys::read_to(fd, to, len.min(COUNT_MAX), offset))
+    pub(crate) fn read(&self, budget: &FdBudget, to: u64, len: u64, offset: u64) -> Result<u64, Errno> {
+        let read = self.with_place(budget, |place| {
+            let (len, at) = place.clip(len.min(COUNT_MAX), offset);
+            sys::read_to(place.fd, to, len, at)
+        });
+        if read == Ok(0) && len > 0 {
+            self.note_shorter(budget)?;
+        }
+        read.or_short(|| format!("read {}", self.name))
+    }
+
+    /// Notes that a host file ends before it did when it was opened, if there is such a reason for reading nothing. An
+    /// error is all a program can be told then.
+    #[cold]
+    fn note_shorter(&self, budget: &FdBudget) -> Result<(), Errno> {
+        self.with_state(|state| match state {
+            State::Host { tree, file } if file.copy(budget).is_none() => {
+                tree.note_changed(file.index);
+                Err(Errno::IO)
+            }
+            _ => Ok(()),
+        })
     }
 
     /// Writes from program memory. The caller records errors of results.
-    pub(crate) fn write(self: &Arc<Self>, budget: &FdBudget, from: u64, len: u64, offset: u64) -> Result<u64, Errno> {
-        if !self.writable {
-            return Err(Errno::BADF);
-        }
-        self.with_fd(budget, |fd| sys::write_from(fd, from, len.min(COUNT_MAX), offset))
+    pub(crate) fn write(&self, budget: &FdBudget, from: u64, len: u64, offset: u64) -> Result<u64, Errno> {
+        let len = len.min(COUNT_MAX);
+        self.change(budget, offset.saturating_add(len), |state| match state {
+            State::Open(fd) => {
+                let wrote = sys::write_from(fd.as_fd(), from, len, offset);
+                if self.result {
+                    wrote
+                } else {
+                    wrote.or_short(|| "write to a memory file".into())
+                }
+            }
+            State::Small(small) => small.write(from, len, offset),
+            State::Host { .. } => Err(Errno::BADF),
+        })
     }
 
     /// Sets the size.
-    pub(crate) fn truncate(self: &Arc<Self>, budget: &FdBudget, size: u64) -> Result<(), Errno> {
+    pub(crate) fn truncate(&self, budget: &FdBudget, size: u64) -> Result<(), Errno> {
+        self.change(budget, size, |state| match state {
+            State::Open(fd) => ftruncate(fd, size).or_short(|| "change the size of a memory file".into()),
+            State::Small(small) => small.truncate(size),
+            State::Host { .. } => Err(Errno::BADF),
+        })
+    }
+
+    /// Changes a writable content, which may get `size` bytes by it.
+    fn change<T>(
+        &self,
+        budget: &FdBudget,
+        size: u64,
+        work: impl FnOnce(&mut State) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         if !self.writable {
             return Err(Errno::BADF);
         }
-        self.with_fd(budget, |fd| ftruncate(fd, size))
+        self.with_state(|state| {
+            if size > SLOT {
+                own_file(state, budget)?;
+            }
+            work(state)
+        })
     }
 
     /// Size in bytes.
-    pub(crate) fn size(self: &Arc<Self>, budget: &FdBudget) -> Result<u64, Errno> {
-        self.with_fd(budget, |fd| Ok(fstat(fd)?.st_size as u64))
+    pub(crate) fn size(&self, budget: &FdBudget) -> Result<u64, Errno> {
+        self.with_place(budget, |place| place.len())
     }
 
     /// Says what `/proc` shows of mappings from now on.
@@ -193,27 +299,36 @@ impl Content {
 
     /// Where the next data, or the next hole, begins at or after `offset`. The descriptor's own position, which this
     /// moves, is used for nothing else.
-    pub(crate) fn seek(self: &Arc<Self>, budget: &FdBudget, offset: u64, whence: u32) -> Result<u64, Errno> {
+    pub(crate) fn seek(&self, budget: &FdBudget, offset: u64, whence: u32) -> Result<u64, Errno> {
         let to = match whence {
             SEEK_DATA => SeekFrom::Data(offset),
             SEEK_HOLE => SeekFrom::Hole(offset),
             _ => return Err(Errno::INVAL),
         };
-        self.with_fd(budget, |fd| seek(fd, to))
+        self.with_state(|state| match state {
+            State::Open(fd) => seek(fd, to),
+            State::Small(small) => small.seek(offset, whence),
+            State::Host { tree, file } => file.with_fd(tree, budget, |fd| seek(fd, to)),
+        })
     }
 
     /// Makes `len` bytes from `offset` on zero, and gives their memory back.
-    pub(crate) fn punch(self: &Arc<Self>, budget: &FdBudget, offset: u64, len: u64) -> Result<(), Errno> {
-        if !self.writable {
-            return Err(Errno::BADF);
-        }
+    pub(crate) fn punch(&self, budget: &FdBudget, offset: u64, len: u64) -> Result<(), Errno> {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        self.with_fd(budget, |fd| fallocate(fd, hole, offset, len))
+        self.change(budget, 0, |state| match state {
+            State::Open(fd) => fallocate(fd, hole, offset, len).or_short(|| "shorten a memory file".into()),
+            State::Small(small) => small.punch(offset, len),
+            State::Host { .. } => Err(Errno::BADF),
+        })
     }
 
     /// Bytes it takes, without holes.
-    pub(crate) fn storage(self: &Arc<Self>, budget: &FdBudget) -> Result<u64, Errno> {
-        self.with_fd(budget, |fd| Ok(fstat(fd)?.st_blocks as u64 * BLOCK))
+    pub(crate) fn storage(&self, budget: &FdBudget) -> Result<u64, Errno> {
+        self.with_state(|state| match state {
+            State::Open(fd) => Ok(fstat(fd)?.st_blocks as u64 * BLOCK),
+            State::Small(small) => Ok(small.storage()),
+            State::Host { tree, file } => file.with_fd(tree, budget, |fd| Ok(fstat(fd)?.st_blocks as u64 * BLOCK)),
+        })
     }
 
     /// Whether a failed write loses a result.
@@ -222,36 +337,35 @@ impl Content {
     }
 
     /// A writable copy of the first `size` bytes.
-    pub(crate) fn copy(self: &Arc<Self>, budget: &FdBudget, size: u64) -> Result<Arc<Self>, Errno> {
-        let (copy, target) = Self::memory(&format!("{} (written in the run)", self.name), true)?;
-        self.with_fd(budget, |source| {
-            let mut buffer = vec![0; size.min(1 << 20) as usize];
-            let mut done = 0;
-            while done < size {
-                let want = buffer.len().min((size - done) as usize);
-                let got = pread(source, &mut buffer[..want], done)?;
-                if got == 0 {
-                    break;
-                }
-                let mut written = 0;
-                while written < got {
-                    written += pwrite(&target, &buffer[written..got], done + written as u64)?;
-                }
-                done += got as u64;
-            }
-            // A file that became shorter reads as zeros at its end.
-            ftruncate(&target, size)
-        })?;
-        Ok(copy)
+    pub(crate) fn copy(&self, budget: &FdBudget, size: u64) -> Result<Arc<Self>, Errno> {
+        let name = format!("{} (written in the run)", self.name);
+        // A file that became shorter reads as zeros at its end.
+        if size > SLOT {
+            let copy = Self::memory_file(&name, size, budget)?;
+            self.with_place(budget, |from| {
+                let (size, at) = from.clip(size, 0);
+                copy.with_backing(budget, 0, 0, |to, _| copy_bytes((from.fd, at), (to, 0), size))
+            })?;
+            return Ok(copy);
+        }
+        let mut small = Small::new(&budget.pool)?;
+        small.fill(&self.read_up_to(budget, size)?)?;
+        small.truncate(size)?;
+        Ok(Arc::new(Self::new(State::Small(small), true, name, false)))
     }
 
     /// All bytes.
-    pub(crate) fn bytes(self: &Arc<Self>, budget: &FdBudget) -> Result<Vec<u8>, Errno> {
-        self.with_fd(budget, |fd| {
-            let mut bytes = vec![0; fstat(fd)?.st_size as usize];
+    pub(crate) fn bytes(&self, budget: &FdBudget) -> Result<Vec<u8>, Errno> {
+        self.read_up_to(budget, u64::MAX)
+    }
+
+    /// The first `size` bytes, if there are so many.
+    fn read_up_to(&self, budget: &FdBudget, size: u64) -> Result<Vec<u8>, Errno> {
+        self.with_place(budget, |place| {
+            let mut bytes = vec![0; place.len()?.min(size) as usize];
             let mut done = 0;
             while done < bytes.len() {
-                match pread(fd, &mut bytes[done..], done as u64)? {
+                match place.read(&mut bytes[done..], done as u64)? {
                     0 => bytes.truncate(done),
                     count => done += count,
                 }
@@ -261,10 +375,10 @@ impl Content {
     }
 
     /// Whether it starts like an ELF file.
-    pub(crate) fn is_elf(self: &Arc<Self>, budget: &FdBudget) -> bool {
+    pub(crate) fn is_elf(&self, budget: &FdBudget) -> bool {
         let look = || {
             let mut magic = [0; 4];
-            let count = self.with_fd(budget, |fd| pread(fd, &mut magic, 0));
+            let count = self.with_place(budget, |place| place.read(&mut magic, 0));
             count == Ok(4) && magic == object::elf::ELFMAG
         };
         if self.writable {
@@ -282,17 +396,13 @@ impl Content {
     /// Number of the host file in the tree that all nodes share.
     fn host_index(&self) -> Option<u32> {
         match &*self.state.lock().expect("no panic while a file is in use") {
-            State::Host { index, .. } => Some(*index),
-            State::Open(_) => None,
+            State::Host { file, .. } => Some(file.index),
+            State::Open(_) | State::Small(_) => None,
         }
     }
 
     /// The patched copy of this program or library.
-    pub(crate) fn image(
-        self: &Arc<Self>,
-        budget: &FdBudget,
-        cache: &ImageCache,
-    ) -> Result<Arc<PatchedImage>, ImageError> {
+    pub(crate) fn image(&self, budget: &FdBudget, cache: &ImageCache) -> Result<Arc<PatchedImage>, ImageError> {
         let make = || {
             let bytes = || self.bytes(budget).map_err(ImageError::Io);
             match self.host_index() {
@@ -309,127 +419,25 @@ impl Content {
     }
 }
 
-/// Keeps the number of open host files below the process's limit.
-#[derive(Debug)]
-pub(crate) struct FdBudget {
-    limit: usize,
-    clock: AtomicU64,
-    open: Mutex<Vec<Weak<Content>>>,
+/// Notes an error of the host's file system.
+#[cold]
+fn failed_to_read(name: &str, errno: Errno) {
+    // The others are bad addresses, and files that are not what they were.
+    if !matches!(errno, Errno::FAULT | Errno::INVAL | Errno::STALE) {
+        host_failure::note(format!("read {name}"), errno);
+    }
 }
 
-impl FdBudget {
-    /// Raises the limit on open files as far as an ordinary user may, and gives host files half of it.
-    pub(crate) fn from_process_limit() -> Self {
-        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-        let limits = getrlimit(Resource::Nofile);
-        // Failing leaves the soft limit, which is read back below.
-        let _ = setrlimit(
-            Resource::Nofile,
-            Rlimit {
-                current: limits.maximum,
-                maximum: limits.maximum,
-            },
-        );
-        let current = getrlimit(Resource::Nofile).current.unwrap_or(1 << 16).min(1 << 16);
-        Self::with_limit((current as usize / 2).max(16))
+/// Gives a content that has none a memory file of its own.
+fn own_file(state: &mut State, budget: &FdBudget) -> Result<(), Errno> {
+    if let State::Small(small) = state {
+        let fd = budget.memory_file("windtunnel-file")?;
+        small.copy_to(fd.as_fd())?;
+        *state = State::Open(fd);
     }
-
-    /// A budget of `limit` open host files.
-    pub(crate) fn with_limit(limit: usize) -> Self {
-        Self {
-            limit,
-            clock: AtomicU64::new(0),
-            open: Mutex::default(),
-        }
-    }
-
-    fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Notes that `content` has opened its file, and closes those used longest ago when there are too many.
-    fn opened(&self, content: &Arc<Content>) {
-        content.last_use.store(self.tick(), Ordering::Relaxed);
-        let mut open = self.open.lock().expect("no panic while counting files");
-        open.push(Arc::downgrade(content));
-        if open.len() <= self.limit {
-            return;
-        }
-        let mut alive: Vec<Arc<Content>> = open.iter().filter_map(Weak::upgrade).collect();
-        alive.sort_by_key(|content| content.last_use.load(Ordering::Relaxed));
-        let excess = alive.len().saturating_sub(self.limit * 3 / 4);
-        let mut closed = 0;
-        alive.retain(|content| {
-            let close = closed < excess && content.close();
-            closed += usize::from(close);
-            !close
-        });
-        *open = alive.iter().map(Arc::downgrade).collect();
-    }
+    Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn host_files_beyond_the_limit_are_closed_and_opened_again() {
-        let dir = tempfile::tempdir().unwrap();
-        for number in 0..40 {
-            std::fs::write(dir.path().join(format!("f{number}")), format!("{number}")).unwrap();
-        }
-        let tree = HostTree::new(dir.path()).unwrap();
-        let budget = FdBudget::with_limit(8);
-        let contents: Vec<_> = (0..40)
-            .map(|number| {
-                let index = tree.lookup(HostTree::ROOT, format!("f{number}").as_bytes()).unwrap();
-                Content::host(&tree, index, &budget).unwrap()
-            })
-            .collect();
-        let open = |c: &Arc<Content>| matches!(&*c.state.lock().unwrap(), State::Host { fd: Some(_), .. });
-        assert!(contents.iter().filter(|content| open(content)).count() <= 8);
-        assert!(!open(&contents[0]), "the one used longest ago is closed");
-        for (number, content) in contents.iter().enumerate() {
-            assert_eq!(content.bytes(&budget).unwrap(), number.to_string().as_bytes());
-        }
-    }
-
-    #[test]
-    fn a_copy_has_the_wanted_size_and_leaves_the_source() {
-        let budget = FdBudget::with_limit(8);
-        let source = Content::fixed("/x", b"hello").unwrap();
-        let copy = source.copy(&budget, 3).unwrap();
-        assert_eq!(copy.bytes(&budget).unwrap(), b"hel");
-        assert_eq!(source.copy(&budget, 7).unwrap().bytes(&budget).unwrap(), b"hello\0\0");
-        copy.truncate(&budget, 1).unwrap();
-        assert_eq!(source.bytes(&budget).unwrap(), b"hello");
-        assert_eq!(source.truncate(&budget, 1), Err(Errno::BADF));
-    }
-
-    #[test]
-    fn holes_are_found_and_made() {
-        let budget = FdBudget::with_limit(8);
-        let (content, fd) = Content::memory("/x", true).unwrap();
-        pwrite(&fd, &[1; 8192], 0).unwrap();
-        pwrite(&fd, &[1; 10], 1 << 20).unwrap();
-        assert_eq!(content.storage(&budget), Ok(12288));
-        assert_eq!(content.seek(&budget, 0, SEEK_HOLE), Ok(8192));
-        assert_eq!(content.seek(&budget, 8192, SEEK_DATA), Ok(1 << 20));
-        assert_eq!(content.seek(&budget, 0, 0), Err(Errno::INVAL));
-        content.punch(&budget, 4090, 4102).unwrap();
-        assert_eq!(content.seek(&budget, 0, SEEK_HOLE), Ok(4096));
-        let bytes = content.bytes(&budget).unwrap();
-        assert_eq!((bytes[4089], bytes[4090], bytes.len()), (1, 0, (1 << 20) + 10));
-        let fixed = Content::fixed("/y", b"hello").unwrap();
-        assert_eq!(fixed.punch(&budget, 0, 1), Err(Errno::BADF));
-    }
-
-    #[test]
-    fn a_bad_address_is_an_error() {
-        let budget = FdBudget::with_limit(8);
-        let (content, fd) = Content::memory("/x", true).unwrap();
-        rustix::io::write(&fd, b"abc").unwrap();
-        assert_eq!(content.read(&budget, 0x10, 3, 0), Err(Errno::FAULT));
-        assert_eq!(content.write(&budget, 0x10, 3, 0), Err(Errno::FAULT));
-    }
-}
+#[path = "content_tests.rs"]
+mod tests;

@@ -6,13 +6,16 @@
 //! Sockets, pipes and devices are left out. A file's inode number and link count are not the host's; see
 //! [`super::NodeTree`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
+
+use super::host_file::HostFile;
+use crate::host_failure::HostCall;
 
 /// Directories kept open for quick look-ups.
 const OPEN_DIRECTORIES: usize = 64;
@@ -32,6 +35,8 @@ pub(crate) struct HostAttr {
     pub mtime_ns: u64,
     device: u64,
     inode: u64,
+    /// Modification time on the host, seconds and nanoseconds.
+    written: (i64, i64),
 }
 
 /// Names and type bits of a directory's entries, sorted by name.
@@ -60,6 +65,10 @@ struct Inner {
 pub(crate) struct HostTree {
     root: Arc<OwnedFd>,
     inner: Mutex<Inner>,
+    /// Files that were opened, by their numbers.
+    files: Mutex<BTreeMap<u32, Arc<HostFile>>>,
+    /// Paths of what is not on the host any more as the run has seen it.
+    changed: Mutex<BTreeSet<String>>,
 }
 
 pub(crate) const TYPE_MASK: u32 = libc::S_IFMT;
@@ -91,6 +100,8 @@ impl HostTree {
         Ok(Arc::new(Self {
             root: Arc::new(root),
             inner: Mutex::new(inner),
+            files: Mutex::default(),
+            changed: Mutex::default(),
         }))
     }
 
@@ -100,16 +111,47 @@ impl HostTree {
     }
 
     /// Path from the tree's root, for messages.
-    pub(crate) fn path(&self, mut index: u32) -> String {
-        let inner = self.lock();
-        let mut names = Vec::new();
-        while index != Self::ROOT {
-            let entry = &inner.entries[index as usize];
-            names.push(String::from_utf8_lossy(&entry.name).into_owned());
-            index = entry.parent;
+    pub(crate) fn path(&self, index: u32) -> String {
+        self.lock().path(index)
+    }
+
+    /// A file that was opened before.
+    pub(crate) fn file(&self, index: u32) -> Option<Arc<HostFile>> {
+        self.files().get(&index).cloned()
+    }
+
+    /// Keeps a file for all who open it from now on.
+    pub(crate) fn remember(&self, file: &Arc<HostFile>) {
+        self.files().insert(file.index, file.clone());
+    }
+
+    /// Notes that the run may see more than one state of a file or directory.
+    pub(crate) fn note_changed(&self, index: u32) {
+        let path = self.path(index);
+        self.changes().insert(path);
+    }
+
+    /// The paths noted so far and those of opened files that are found changed now, in order.
+    pub(crate) fn changed(self: &Arc<Self>) -> Vec<String> {
+        let files: Vec<Arc<HostFile>> = self.files().values().cloned().collect();
+        files.iter().for_each(|file| file.check(self));
+        self.changes().iter().cloned().collect()
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<HostFile>>> {
+        self.files.lock().expect("no panic while looking for a file")
+    }
+
+    fn changes(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.changed.lock().expect("no panic while noting a change")
+    }
+
+    /// Notes what an error says of entry `index`, and what the host lacks.
+    fn told<T>(&self, inner: &Inner, index: u32, result: Result<T, Errno>) -> Result<T, Errno> {
+        if let Err(Errno::STALE) = result {
+            self.changes().insert(inner.path(index));
         }
-        names.reverse();
-        format!("/{}", names.join("/"))
+        result.or_short(|| format!("look at {}", inner.path(index)))
     }
 
     /// The entry `name` of directory `dir`.
@@ -126,12 +168,28 @@ impl HostTree {
         if let Some(known) = inner.entries[dir as usize].children.get(name) {
             return known.ok_or(Errno::NOENT);
         }
-        let fd = inner.directory(&self.root, dir)?;
-        let found = match statat(&*fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Some(attr_of(&stat)).filter(|attr| is_shown(attr.mode)),
-            Err(Errno::NOENT) => None,
-            Err(errno) => return Err(errno),
+        // A listing that was shown says which names there are.
+        let listed = inner.entries[dir as usize].listing.as_ref().map(|listing| {
+            let place = listing.binary_search_by(|(listed, _)| (**listed).cmp(name)).ok();
+            place.map(|place| listing[place].1)
+        });
+        let found = match listed {
+            Some(None) => None,
+            _ => {
+                let found = inner.in_directory(&self.root, dir, |fd| look_at(fd, name));
+                self.told(&inner, dir, found)?
+            }
         };
+        if let Some(Some(kind)) = listed
+            && found.is_none_or(|attr| attr.mode & TYPE_MASK != kind)
+        {
+            let path = format!(
+                "{}/{}",
+                inner.path(dir).trim_end_matches('/'),
+                String::from_utf8_lossy(name)
+            );
+            self.changes().insert(path);
+        }
         let index = found.map(|attr| {
             let index = u32::try_from(inner.entries.len()).expect("fewer than 2^32 files");
             let entry = Entry {
@@ -165,31 +223,8 @@ impl HostTree {
         if entry.attr.mode & 0o4 == 0 {
             return Err(Errno::ACCESS);
         }
-        let fd = inner.directory(&self.root, dir)?;
-        let readable = openat(
-            &*fd,
-            ".",
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        let mut entries = Vec::new();
-        for item in Dir::read_from(&readable)? {
-            let item = item?;
-            let name = item.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            let mut mode = item.file_type().as_raw_mode() & TYPE_MASK;
-            if mode == 0 {
-                // This file system does not say in its directories.
-                mode = statat(&*fd, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mode & TYPE_MASK);
-            }
-            if is_shown(mode) {
-                entries.push((Box::from(name), mode));
-            }
-        }
-        entries.sort();
-        let listing: Listing = entries.into();
+        let entries = inner.in_directory(&self.root, dir, read_names);
+        let listing: Listing = self.told(&inner, dir, entries)?;
         inner.entries[dir as usize].listing = Some(listing.clone());
         Ok(listing)
     }
@@ -205,15 +240,18 @@ impl HostTree {
             return Ok(target.clone());
         }
         let parent = entry.parent;
-        let fd = inner.directory(&self.root, parent)?;
-        let target = readlinkat(&*fd, &*inner.entries[index as usize].name, Vec::new())?;
+        let name = inner.entries[index as usize].name.clone();
+        let target = inner.in_directory(&self.root, parent, |dir| {
+            readlinkat(dir, &*name, Vec::new()).map_err(as_gone)
+        });
+        let target = self.told(&inner, index, target)?;
         let target: Arc<[u8]> = target.into_bytes().into();
         inner.entries[index as usize].target = Some(target.clone());
         Ok(target)
     }
 
-    /// Opens a regular file for reading.
-    pub(crate) fn open(&self, index: u32) -> Result<OwnedFd, Errno> {
+    /// Opens a regular file for reading; with what the host says of it now. `ESTALE`: it is another one, or gone.
+    pub(crate) fn open(&self, index: u32) -> Result<(OwnedFd, Stat), Errno> {
         let mut inner = self.lock();
         let Entry { attr, parent, .. } = inner.entries[index as usize];
         match attr.mode & TYPE_MASK {
@@ -224,21 +262,57 @@ impl HostTree {
         if attr.mode & 0o4 == 0 {
             return Err(Errno::ACCESS);
         }
-        let dir = inner.directory(&self.root, parent)?;
-        // Not blocking, lest the name has meanwhile become a pipe.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = openat(&*dir, &*inner.entries[index as usize].name, flags, Mode::empty())?;
-        let now = attr_of(&fstat(&fd)?);
-        let same = now.mode & TYPE_MASK == REGULAR && (now.device, now.inode) == (attr.device, attr.inode);
-        if same { Ok(fd) } else { Err(Errno::STALE) }
+        let name = inner.entries[index as usize].name.clone();
+        let opened = inner.in_directory(&self.root, parent, |dir| open_regular(dir, &name));
+        let opened = opened.and_then(|(fd, stat)| {
+            let now = attr_of(&stat);
+            let same = now.mode & TYPE_MASK == REGULAR && (now.device, now.inode) == (attr.device, attr.inode);
+            if same { Ok((fd, stat, now)) } else { Err(Errno::STALE) }
+        });
+        if matches!(opened, Err(Errno::STALE)) {
+            self.changes().insert(inner.path(index));
+        }
+        let (fd, stat, now) = opened?;
+        if (now.size, now.written) != (attr.size, attr.written) {
+            // Its attributes were shown already.
+            self.changes().insert(inner.path(index));
+        }
+        Ok((fd, stat))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().expect("no panic while reading the host's files")
     }
 }
 
 impl Inner {
+    fn path(&self, mut index: u32) -> String {
+        let mut names = Vec::new();
+        while index != HostTree::ROOT {
+            let entry = &self.entries[index as usize];
+            names.push(String::from_utf8_lossy(&entry.name).into_owned());
+            index = entry.parent;
+        }
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
+
+    /// What `act` gives with a directory open; where descriptors are short, once more after all others are closed.
+    fn in_directory<T>(
+        &mut self,
+        root: &Arc<OwnedFd>,
+        dir: u32,
+        act: impl Fn(&OwnedFd) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match self.directory(root, dir).and_then(|fd| act(&fd)) {
+            Err(Errno::MFILE | Errno::NFILE) => {
+                self.directories.clear();
+                self.directory(root, dir).and_then(|fd| act(&fd))
+            }
+            result => result,
+        }
+    }
+
     /// An open directory, reached from the root one component at a time.
     fn directory(&mut self, root: &Arc<OwnedFd>, dir: u32) -> Result<Arc<OwnedFd>, Errno> {
         if dir == HostTree::ROOT {
@@ -253,7 +327,7 @@ impl Inner {
         let Entry { parent, attr, .. } = self.entries[dir as usize];
         let parent = self.directory(root, parent)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(&*parent, &*self.entries[dir as usize].name, flags, Mode::empty())?;
+        let fd = openat(&*parent, &*self.entries[dir as usize].name, flags, Mode::empty()).map_err(as_gone)?;
         let stat = attr_of(&fstat(&fd)?);
         if (stat.device, stat.inode) != (attr.device, attr.inode) {
             return Err(Errno::STALE);
@@ -269,6 +343,56 @@ impl Inner {
         let fd = Arc::new(fd);
         self.directories.insert(dir, (now, fd.clone()));
         Ok(fd)
+    }
+}
+
+/// What is known of the entry `name` of a directory, if it shows.
+fn look_at(dir: &OwnedFd, name: &[u8]) -> Result<Option<HostAttr>, Errno> {
+    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(attr_of(&stat)).filter(|attr| is_shown(attr.mode))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Names and type bits of the entries of a directory that show, in order.
+fn read_names(dir: &OwnedFd) -> Result<Listing, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let readable = openat(dir, ".", flags, Mode::empty())?;
+    let mut entries = Vec::new();
+    for item in Dir::read_from(&readable)? {
+        let item = item?;
+        let name = item.file_name().to_bytes();
+        if name == b"." || name == b".." {
+            continue;
+        }
+        let mut mode = item.file_type().as_raw_mode() & TYPE_MASK;
+        if mode == 0 {
+            // This file system does not say in its directories.
+            mode = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mode & TYPE_MASK);
+        }
+        if is_shown(mode) {
+            entries.push((Box::from(name), mode));
+        }
+    }
+    entries.sort();
+    Ok(entries.into())
+}
+
+/// Opens what was a regular file when it was looked up.
+fn open_regular(dir: &OwnedFd, name: &[u8]) -> Result<(OwnedFd, Stat), Errno> {
+    // Not blocking, lest the name has meanwhile become a pipe.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = openat(dir, name, flags, Mode::empty()).map_err(as_gone)?;
+    let stat = fstat(&fd)?;
+    Ok((fd, stat))
+}
+
+/// `ESTALE` for errors that say that a name is not what it was when it was looked up.
+fn as_gone(errno: Errno) -> Errno {
+    match errno {
+        Errno::NOENT | Errno::NOTDIR | Errno::ISDIR | Errno::LOOP | Errno::NXIO | Errno::INVAL => Errno::STALE,
+        errno => errno,
     }
 }
 
@@ -295,5 +419,6 @@ fn attr_of(stat: &Stat) -> HostAttr {
         mtime_ns: mtime_ns.clamp(0, i128::from(u64::MAX)) as u64,
         device: stat.st_dev,
         inode: stat.st_ino,
+        written: (stat.st_mtime, stat.st_mtime_nsec as i64),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::{FileMap, GUARD, Kind, LOW_END, Role, TASK_SIZE, Vma, Work, low, map_backing};
-use crate::files::{Content, Shown};
+use crate::files::{Content, FdBudget, Shown};
 use crate::patched::PatchedImage;
 use crate::sys::{EXEC, PAGE, READ, WRITE};
 
@@ -75,7 +75,7 @@ impl Work<'_> {
             self.check_fixed(address, len, flag(libc::MAP_FIXED_NOREPLACE))?;
         }
         let prot = (prot & PROT_MASK) as u8;
-        let kind = map_kind(content, flags, prot, may as u8, offset, len)?;
+        let kind = map_kind(content, flags, prot, may as u8, offset, len, &self.shared.fds)?;
         if fixed {
             self.map_with_text(
                 address,
@@ -455,6 +455,7 @@ fn map_kind(
     may: u8,
     offset: u64,
     len: u64,
+    fds: &FdBudget,
 ) -> Result<Kind, Errno> {
     const KNOWN: i32 = libc::MAP_TYPE
         | libc::MAP_FIXED
@@ -480,8 +481,7 @@ fn map_kind(
             libc::MAP_PRIVATE => Ok(Kind::Anonymous(Role::Mapped)),
             libc::MAP_SHARED if flags & libc::MAP_GROWSDOWN as u64 == 0 => {
                 // A memory file, so that growing and doubling it with mremap is as for any file.
-                let (content, fd) = Content::memory("(shared memory)", true)?;
-                rustix::fs::ftruncate(&fd, len)?;
+                let content = Content::memory_file("(shared memory)", len, fds)?;
                 content.show_as(Shown {
                     ino: 1,
                     dev_major: 0,

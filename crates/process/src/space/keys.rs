@@ -58,8 +58,7 @@ mod tests {
     fn spaces_meet_in_the_page_of_a_file_wherever_they_have_it() {
         let mut fixture = Fixture::new();
         let (a, b) = (fixture.spaces.create().unwrap(), fixture.spaces.create().unwrap());
-        let (content, fd) = Content::memory("/x", true).unwrap();
-        rustix::fs::ftruncate(&fd, 4 * PAGE).unwrap();
+        let content = Content::memory_file("/x", 4 * PAGE, &fixture.spaces.shared.fds).unwrap();
         let at_a = map(&mut fixture, a, &content, RW, SHARED, RW);
         let at_b = map(&mut fixture, b, &content, u64::from(READ), SHARED, RW);
         let key = fixture.spaces.key(a, at_a + PAGE + 8, true).unwrap();
@@ -74,7 +73,7 @@ mod tests {
     fn private_memory_is_nobody_elses() {
         let mut fixture = Fixture::new();
         let id = fixture.spaces.create().unwrap();
-        let (content, _fd) = Content::memory("/x", true).unwrap();
+        let content = Content::memory_file("/x", 0, &fixture.spaces.shared.fds).unwrap();
         let written = map(&mut fixture, id, &content, RW, PRIVATE, 7);
         assert_eq!(fixture.spaces.key(id, written, true).unwrap().content, 0);
         let read = map(&mut fixture, id, &content, u64::from(READ), PRIVATE, 7);
@@ -85,7 +84,7 @@ mod tests {
     fn writers_are_those_that_may_write_even_if_they_do_not_now() {
         let mut fixture = Fixture::new();
         let id = fixture.spaces.create().unwrap();
-        let (content, _fd) = Content::memory("/x", true).unwrap();
+        let content = Content::memory_file("/x", 0, &fixture.spaces.shared.fds).unwrap();
         map(&mut fixture, id, &content, RW, PRIVATE, 7);
         let reader = map(&mut fixture, id, &content, u64::from(READ), SHARED, u64::from(READ));
         assert_eq!(fixture.spaces.writers(&content), 0);

@@ -11,6 +11,7 @@ use windtunnel_kernel::abi;
 
 use super::slots::take_from;
 use super::{Space, Work};
+use crate::host_failure::HostCall;
 use crate::sys::{PAGE, Room};
 
 /// First address a program may use (the usual vm.mmap_min_addr).
@@ -49,7 +50,10 @@ impl Low {
     /// Claims the range when the first program needs it.
     pub(super) fn prepare(&mut self) -> Result<(), Errno> {
         if self.room.is_none() {
-            self.room = Some(Room::claim(LOW_START..LOW_END)?);
+            let room = Room::claim(LOW_START..LOW_END).or_failure(|| {
+                format!("have the addresses {LOW_START:#x} to {LOW_END:#x} for programs linked to fixed ones")
+            })?;
+            self.room = Some(room);
         }
         Ok(())
     }

@@ -10,6 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 
 use super::{PAGE, last_error};
+use crate::host_failure::HostCall;
+
+/// This process's page map.
+const PAGEMAP: &str = "/proc/self/pagemap";
 
 /// Bits of an entry of /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst).
 const ENTRY_PRESENT: u64 = 1 << 63;
@@ -67,7 +71,7 @@ impl PageScan {
     /// Opens this process's page map; that it cannot be shows when it is needed.
     pub(crate) fn new() -> Self {
         Self {
-            pagemap: File::open("/proc/self/pagemap"),
+            pagemap: File::open(PAGEMAP),
             fast: AtomicBool::new(true),
         }
     }
@@ -89,14 +93,15 @@ impl PageScan {
         let pagemap = self
             .pagemap
             .as_ref()
-            .map_err(|error| Errno::from_io_error(error).unwrap_or(Errno::IO))?;
+            .map_err(|error| Errno::from_io_error(error).unwrap_or(Errno::IO))
+            .or_failure(|| format!("open {PAGEMAP}, which tells what a fork has to copy"))?;
         if self.is_fast() {
             match scan(pagemap, range.clone(), limit) {
                 Err(Errno::NOTTY | Errno::INVAL) => self.fast.store(false, Ordering::Relaxed),
-                result => return result,
+                result => return result.or_failure(|| format!("read {PAGEMAP}")),
             }
         }
-        read_entries(pagemap, range, limit)
+        read_entries(pagemap, range, limit).or_failure(|| format!("read {PAGEMAP}"))
     }
 }
 

@@ -37,6 +37,10 @@ pub struct Capabilities {
     pub max_map_count: Option<u64>,
     /// RLIMIT_AS, bytes; None: unlimited.
     pub address_space_limit: Option<u64>,
+    /// RLIMIT_DATA as far as it can be raised, bytes; None: unlimited.
+    pub data_limit: Option<u64>,
+    /// Whether `/proc/self/pagemap` tells what of a program was written; fork needs it.
+    pub page_map: bool,
     /// Whether RLIMIT_STACK is unlimited: Linux then maps files from a third of the address space upwards.
     pub stack_unlimited: bool,
     /// RLIMIT_NOFILE, soft and hard.
@@ -68,6 +72,8 @@ pub fn capabilities() -> Capabilities {
         tsc_trapping,
         max_map_count: proc_number("/proc/sys/vm/max_map_count"),
         address_space_limit: (address_space.0 != libc::RLIM_INFINITY).then_some(address_space.0),
+        data_limit: Some(limit(libc::RLIMIT_DATA).1).filter(|&bytes| bytes != libc::RLIM_INFINITY),
+        page_map: std::fs::File::open("/proc/self/pagemap").is_ok(),
         stack_unlimited: limit(libc::RLIMIT_STACK).0 == libc::RLIM_INFINITY,
         open_files_limit: open_files,
         address_ranges: vec![
