@@ -177,6 +177,17 @@ pub fn checks(found: &Capabilities) -> Vec<Check> {
         getrlimit(Resource::RLIMIT_FSIZE).map_or(RLIM_INFINITY, |(_, hard)| hard),
     ));
     checks.push(personality(inherited::personality()));
+    checks.push(data(found));
+    checks.push(if found.page_map {
+        Check::ok("/proc", "mounted")
+    } else {
+        Check::not_ok(
+            "/proc",
+            State::Limited,
+            "/proc/self/pagemap cannot be read: a program that forks ends the run",
+            "mount -t proc proc /proc",
+        )
+    });
     checks.push(open_files(found));
     checks
 }
@@ -257,21 +268,46 @@ fn personality(personality: u32) -> Check {
     Check::not_ok(name, State::Missing, detail, "start it without setarch and its like")
 }
 
+/// Below this many bytes of private memory not even small runs get far.
+const LEAST_DATA: u64 = 256 << 20;
+
+fn data(found: &Capabilities) -> Check {
+    let name = "private memory";
+    let hint = "lift the limit: ulimit -d unlimited";
+    match found.data_limit {
+        None => Check::ok(name, "no limit"),
+        Some(bytes) => {
+            let detail = format!(
+                "RLIMIT_DATA is {} MiB for the programs of all nodes together",
+                bytes >> 20
+            );
+            let state = if bytes < LEAST_DATA {
+                State::Missing
+            } else {
+                State::Limited
+            };
+            Check::not_ok(name, state, detail, hint)
+        }
+    }
+}
+
 /// Enough for some hundred nodes with a few programs each.
 const GOOD_OPEN_FILES: u64 = 4096;
+/// Fewer are used up before the first program runs.
+const LEAST_OPEN_FILES: u64 = 64;
 
 fn open_files(found: &Capabilities) -> Check {
     let (soft, hard) = found.open_files_limit;
     let detail = format!("RLIMIT_NOFILE: {soft} of at most {hard}");
+    let state = if hard < LEAST_OPEN_FILES {
+        State::Missing
+    } else {
+        State::Limited
+    };
     if hard >= GOOD_OPEN_FILES {
         Check::ok("open files", detail)
     } else {
-        Check::not_ok(
-            "open files",
-            State::Limited,
-            detail,
-            "large runs need more: ulimit -Hn 4096",
-        )
+        Check::not_ok("open files", state, detail, "large runs need more: ulimit -Hn 4096")
     }
 }
 
@@ -288,6 +324,8 @@ mod tests {
             tsc_trapping: true,
             max_map_count: Some(65_530),
             address_space_limit: None,
+            data_limit: None,
+            page_map: true,
             stack_unlimited: false,
             open_files_limit: (1024, 1_048_576),
             address_ranges: vec![AddressRange {
@@ -307,7 +345,7 @@ mod tests {
     fn each_lack_is_found_and_has_a_remedy() {
         assert_eq!(states(&good()), []);
         type Change = fn(&mut Capabilities);
-        let cases: [(Change, &str, State); 7] = [
+        let cases: [(Change, &str, State); 11] = [
             (
                 |host| host.syscall_user_dispatch = false,
                 "syscall user dispatch",
@@ -323,6 +361,14 @@ mod tests {
             ),
             (|host| host.max_map_count = Some(1000), "memory areas", State::Limited),
             (|host| host.open_files_limit = (256, 256), "open files", State::Limited),
+            (|host| host.open_files_limit = (40, 40), "open files", State::Missing),
+            (|host| host.data_limit = Some(1 << 30), "private memory", State::Limited),
+            (
+                |host| host.data_limit = Some(64 << 20),
+                "private memory",
+                State::Missing,
+            ),
+            (|host| host.page_map = false, "/proc", State::Limited),
         ];
         for (change, name, state) in cases {
             let mut host = good();

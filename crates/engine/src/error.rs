@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use windtunnel_base::SimTime;
 use windtunnel_kernel::{Crash, ImageError, KernelError, ThreadError};
 use windtunnel_process::trap::TrapError;
-use windtunnel_process::{MapLimit, ProcessError};
+use windtunnel_process::{HostFailure, MapLimit, ProcessError};
 use windtunnel_results::ResultsError;
 
 /// Exit code of the program when a run could not start, or not go on, because of its input or the host.
@@ -176,6 +176,9 @@ pub enum EngineError {
     /// More programs, or larger ones, than the host lets one process have.
     #[error(transparent)]
     Maps(#[from] MapLimit),
+    /// The host refuses what the engine needs for the programs, which no program must notice.
+    #[error(transparent)]
+    Host(#[from] HostFailure),
     /// A bug of the engine.
     #[error("internal error: {0}")]
     Internal(String),
@@ -222,6 +225,7 @@ impl EngineError {
             Self::Livelock { .. } => {
                 Some("look for a link without rate and delay, or a program that works without ever waiting".into())
             }
+            Self::Host(failure) => Some(failure.hint()),
             Self::Maps(MapLimit { limit }) => Some(format!(
                 "raise it, `sudo sysctl -w vm.max_map_count={}`, or run fewer programs at a time: each takes some 20 to 60",
                 limit.saturating_mul(8)

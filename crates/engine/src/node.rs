@@ -323,6 +323,9 @@ impl Node {
         if let Some(limit) = windtunnel_process::take_map_limit() {
             return Err(limit.into());
         }
+        if let Some(failure) = windtunnel_process::take_host_failure() {
+            return Err(failure.into());
+        }
         host.take_news(&mut self.news);
         while let Some(done) = self.instance.pop_completed() {
             self.request_done(done)?;

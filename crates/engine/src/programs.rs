@@ -2,11 +2,11 @@
 
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
 use windtunnel_kernel::{Descriptor, SpawnSpec};
-use windtunnel_process::ProcessHost;
+use windtunnel_process::{HostFailure, ProcessHost};
 use windtunnel_results::{OutDir, ProcessLogs, ProcessRecord, ProcessSummary, ResultsError, sha256_file};
 use windtunnel_scenario::{Expect, Node, Outcome, Process, User};
 
@@ -124,14 +124,9 @@ impl Programs {
     }
 
     fn adopt(&self, file: &File, path: &str, host: &mut ProcessHost) -> Result<Descriptor, EngineError> {
-        let refused = |problem: String| EngineError::Output {
-            node: self.node.clone(),
-            problem: format!("cannot open {path} for a program: {problem}"),
-        };
-        let own = file.try_clone().map_err(|error| refused(error.to_string()))?;
-        let handle = host
-            .adopt(own.into(), path)
-            .map_err(|errno| refused(errno.to_string()))?;
+        let refused = |error: &io::Error| HostFailure::of(format!("open {path} for a program"), error);
+        let own = file.try_clone().map_err(|error| refused(&error))?;
+        let handle = host.adopt(own.into(), path).map_err(|errno| refused(&errno.into()))?;
         Ok(Descriptor::File(handle))
     }
 

@@ -162,7 +162,7 @@ impl Simulation {
             .progress
             .stop_ns
             .store(scenario.run.stop.as_ns(), Ordering::Relaxed);
-        match build::build(scenario, &options, &mut books) {
+        match blame_host(build::build(scenario, &options, &mut books)) {
             Ok(parts) => Ok(Self {
                 nodes: parts.nodes,
                 windows: parts.windows,
@@ -191,8 +191,7 @@ impl Simulation {
     /// # Errors
     /// Whatever broke the run off; what is known until then is written all the same.
     pub fn run(mut self) -> Result<RunOutcome, EngineError> {
-        let run = self
-            .run_windows()
+        let run = blame_host(self.run_windows())
             .and_then(|ended| self.live.finish(ended, self.windows.done_ns()).map(|()| ended))
             .and_then(|ended| self.check_setup(ended))
             .and_then(|ended| self.flush_captures().map(|()| ended));
@@ -386,6 +385,12 @@ impl Simulation {
             .progress
             .virtual_ns
             .store(virtual_time_ns, Ordering::Relaxed);
+        let changed_files = self.files.changed_files();
+        if !changed_files.is_empty() {
+            self.books
+                .shared
+                .warn("host_file_changed", None, &changed_text(&changed_files));
+        }
         let failed_expectations = match error {
             None => self.failed_expectations()?,
             Some(error) => vec![error.to_string()],
@@ -423,6 +428,7 @@ impl Simulation {
         books.manifest.digest.clone_from(&summary.digest);
         books.manifest.virtual_time_ns = virtual_time_ns;
         books.manifest.programs = program_records(&self.files);
+        books.manifest.changed_files = changed_files;
         books.manifest.cost = Cost::of_this_process(books.started.elapsed().as_nanos() as u64);
         books.out.write_manifest(&books.manifest)?;
         Ok(RunOutcome {
@@ -479,6 +485,23 @@ impl Simulation {
             })
             .collect()
     }
+}
+
+/// What a failure of the host's has led to is not the error to be told.
+fn blame_host<T>(result: Result<T, EngineError>) -> Result<T, EngineError> {
+    windtunnel_process::take_host_failure().map_or(result, |failure| Err(failure.into()))
+}
+
+/// The warning of host files that changed during the run: one, however many they are.
+fn changed_text(paths: &[String]) -> String {
+    /// So many are named; the manifest has all.
+    const NAMED: usize = 5;
+    let named = paths[..paths.len().min(NAMED)].join(", ");
+    let more = match paths.len() - paths.len().min(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more (see changed_files in manifest.json)"),
+    };
+    format!("changed on the host during the run, so that programs may have seen more than one state: {named}{more}")
 }
 
 fn network<'a>(nodes: &'a mut [Node], windows: &'a mut Windows<Body>) -> Network<'a> {
@@ -558,4 +581,18 @@ fn program_records(files: &windtunnel_process::Shared) -> Vec<ProgramRecord> {
     records.sort();
     records.dedup();
     records
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_files_are_one_warning_however_many() {
+        let paths: Vec<String> = (0..7).map(|number| format!("/f{number}")).collect();
+        assert!(changed_text(&paths[..1]).ends_with("more than one state: /f0"));
+        assert!(
+            changed_text(&paths).ends_with(": /f0, /f1, /f2, /f3, /f4 and 2 more (see changed_files in manifest.json)")
+        );
+    }
 }

@@ -111,6 +111,9 @@ impl ResultsError {
                 "what was written so far is kept; raise the limit (ulimit -f) or capture fewer interfaces".into()
             }
             Self::BadName { .. } => "use letters, digits, '-', '_' and '.'".into(),
+            Self::Io { source, .. } if source.raw_os_error() == Some(nix::libc::EMFILE) => {
+                "raise the limit on open files: `ulimit -Hn 65536` as root, or LimitNOFILE= of the service".into()
+            }
             Self::BadContents { .. } | Self::Io { .. } => return None,
         })
     }

@@ -9,7 +9,7 @@ use std::path::Path;
 /// Value of [`Manifest::generator`]; how a folder is recognised as ours.
 pub const GENERATOR: &str = "windtunnel";
 /// Version of the shape of `manifest.json`.
-pub const MANIFEST_VERSION: u32 = 1;
+pub const MANIFEST_VERSION: u32 = 2;
 
 /// Why a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +62,9 @@ pub struct Manifest {
     pub kernels: Vec<KernelRecord>,
     /// Every file that was executed or loaded as a program or library, by path.
     pub programs: Vec<ProgramRecord>,
+    /// Files and directories of the host that changed during the run in a way that programs may have seen, by path.
+    #[serde(default)]
+    pub changed_files: Vec<String>,
     /// As in the summary.
     pub digest: Option<String>,
     /// Virtual time at the end, nanoseconds since the start.
@@ -155,6 +158,7 @@ impl Manifest {
             seed,
             kernels: Vec::new(),
             programs: Vec::new(),
+            changed_files: Vec::new(),
             digest: None,
             virtual_time_ns: 0,
             started_unix_s: now.map_or(0, |since| since.as_secs()),

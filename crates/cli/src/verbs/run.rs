@@ -199,11 +199,16 @@ fn open_door(args: &Args, scenario: &Scenario, options: &mut Options) -> Result<
 
 /// Completes the manifest, which the engine could not do any more.
 fn after_panic(out: &OutDir) -> Failure {
-    let failure = Failure::crash("the engine panicked; its message is above")
-        .hint("this is a bug: please report it with the message, the scenario and the seed");
+    // Where half of a change cannot be undone there is nothing but panic, whoever is to blame.
+    let host = windtunnel_process::take_host_failure();
+    let failure = match &host {
+        Some(host) => Failure::user(host.to_string()).hint(host.hint()),
+        None => Failure::crash("the engine panicked; its message is above")
+            .hint("this is a bug: please report it with the message, the scenario and the seed"),
+    };
     let noted = Manifest::read(out.path()).and_then(|mut manifest| {
-        manifest.ended = Some(Ended::Crash);
-        manifest.error = Some("the engine panicked".into());
+        manifest.ended = Some(if host.is_some() { Ended::Error } else { Ended::Crash });
+        manifest.error = Some(host.as_ref().map_or("the engine panicked".into(), ToString::to_string));
         out.write_manifest(&manifest)
     });
     match noted {
