@@ -1,7 +1,6 @@
 //! Makes the parts of a run: kernels booted and configured, links, programs checked and ready.
 
 use std::ffi::CString;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -72,7 +71,8 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
     let host_vectors = VectorState::of_this_cpu();
     let image = Image::open(&options.kernel_image)?;
     let image_hook = options.debug.map(|debug| image_hook(debug, books.shared.nodes.clone()));
-    let files = windtunnel_process::Shared::with_image_hook(Path::new("/"), image_hook).map_err(EngineError::Shared)?;
+    let files =
+        windtunnel_process::Shared::with_roots(&options.roots.files(), image_hook).map_err(EngineError::Shared)?;
     let words = LastWords {
         out: books.out.clone(),
         manifest: books.manifest.clone(),
@@ -167,6 +167,7 @@ impl Builder<'_> {
         let region = layout.region(number, spec.memory_bytes)?;
         let config = NodeConfig {
             node: number as u32,
+            root: self.options.roots.of_node(number),
             programs: region.programs,
             files: node_files(self.scenario, spec)?,
             files_mtime_ns: self.scenario.run.epoch_s * NS_PER_S,

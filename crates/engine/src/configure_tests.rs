@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use windtunnel_scenario::{Cpu, Interface, NodeKind, Route};
+use windtunnel_scenario::{Cpu, Interface, NodeKind, Root, Route};
 
 /// Answers every call; netlink requests with acknowledgements, or as `refuse` says.
 #[derive(Default)]
@@ -92,6 +92,7 @@ fn router() -> Node {
         kernel: "6.12".into(),
         memory_bytes: 64 << 20,
         cpu: Cpu::default(),
+        root: Root::Host,
         interfaces: vec![Interface {
             name: "eth0".into(),
             mac: [2, 0, 0, 0, 0, 1],

@@ -43,6 +43,18 @@ pub enum EngineError {
     /// The host lacks something programs need.
     #[error(transparent)]
     Trap(#[from] TrapError),
+    /// What a node should see as `/` cannot be had.
+    #[error("node {node}: {} cannot be its root: {problem}", path.display())]
+    Root {
+        /// The first node that has it.
+        node: String,
+        /// Where it should be.
+        path: PathBuf,
+        /// Why.
+        problem: String,
+        /// What to do about it.
+        hint: String,
+    },
     /// A node's files or its programs' addresses cannot be had.
     #[error("node {node}: {source}")]
     Process {
@@ -222,6 +234,7 @@ impl EngineError {
                     .into(),
             ),
             Self::Program { hint, .. } => hint.clone(),
+            Self::Root { hint, .. } => Some(hint.clone()),
             Self::Livelock { .. } => {
                 Some("look for a link without rate and delay, or a program that works without ever waiting".into())
             }

@@ -21,8 +21,10 @@ const REGULAR: u32 = 0o100_000;
 const X86_64: u16 = 62;
 /// `p_type` of the interpreter's name.
 const PT_INTERP: u32 = 3;
-/// Folders that hold nothing of the host.
-const OWN_FOLDERS: [&str; 8] = ["/dev", "/home", "/proc", "/root", "/run", "/sys", "/tmp", "/var/tmp"];
+/// Folders that are filled in the run.
+const OWN_FOLDERS: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
+/// Folders that hold nothing of the host, but are shown where the scenario names a root.
+const HIDDEN_FOLDERS: [&str; 3] = ["/home", "/root", "/var/tmp"];
 
 /// A tree of files to look programs up in.
 pub trait Tree {
@@ -32,6 +34,8 @@ pub trait Tree {
     fn readlink(&mut self, id: u64) -> Option<Vec<u8>>;
     /// Up to `len` bytes of a file from `offset` on.
     fn read(&mut self, id: u64, offset: u64, len: usize) -> Option<Vec<u8>>;
+    /// Whether the scenario names the root, rather than that it is the host's.
+    fn is_pinned(&self) -> bool;
 }
 
 /// An entry of a tree.
@@ -55,6 +59,10 @@ const ROOT: Entry = Entry {
 };
 
 impl Tree for ProcessHost {
+    fn is_pinned(&self) -> bool {
+        self.root_is_pinned()
+    }
+
     fn lookup(&mut self, dir: u64, name: &[u8]) -> Option<Entry> {
         let mut attr = FsAttr::default();
         let found = self.fs_lookup(dir, name, &mut attr) >= 0;
@@ -100,10 +108,14 @@ impl Problem {
         }
     }
 
-    fn not_found() -> Self {
+    fn not_found(tree: &dyn Tree) -> Self {
+        let hint = match tree.is_pinned() {
+            true => "the node sees the programs of its `root`, not the host's: is the package in there?",
+            false => "nodes see the host's programs: is the package installed on this host?",
+        };
         Self {
             text: "not found in the node".into(),
-            hint: Some("nodes see the host's programs: is the package installed on this host?".into()),
+            hint: Some(hint.into()),
         }
     }
 }
@@ -126,10 +138,11 @@ pub fn resolve(
         } else {
             format!("{cwd}/{program}")
         };
-        let own = OWN_FOLDERS.iter().any(|own| absolute.starts_with(&format!("{own}/")));
+        let own = |folders: &[&str]| folders.iter().any(|own| absolute.starts_with(&format!("{own}/")));
+        let own = own(&OWN_FOLDERS) || !tree.is_pinned() && own(&HIDDEN_FOLDERS);
         return match find(tree, &absolute) {
             None if own || has_setup => Ok(absolute),
-            None => Err(Problem::not_found()),
+            None => Err(Problem::not_found(tree)),
             Some(entry) => check(tree, entry, user, 0).map(|()| absolute),
         };
     }
@@ -144,7 +157,7 @@ pub fn resolve(
     }
     Err(first_problem.unwrap_or_else(|| Problem {
         text: format!("not found in any folder of PATH ({path})"),
-        ..Problem::not_found()
+        ..Problem::not_found(tree)
     }))
 }
 
@@ -232,7 +245,7 @@ fn check_script(tree: &mut dyn Tree, head: &[u8], user: User, depth: usize) -> R
     let Some(entry) = find(tree, interpreter) else {
         return Err(Problem {
             text: format!("its interpreter {interpreter} is not in the node"),
-            hint: Some("is the interpreter's package installed on this host?".into()),
+            ..Problem::not_found(tree)
         });
     };
     if depth == SCRIPTS_MAX {
@@ -270,7 +283,10 @@ fn check_elf(tree: &mut dyn Tree, entry: Entry, head: &[u8]) -> Result<(), Probl
         Some(_) => Ok(()),
         None => Err(Problem {
             text: format!("its ELF interpreter {interpreter} is not in the node"),
-            hint: Some("is it built for another C library than this host's?".into()),
+            hint: Some(match tree.is_pinned() {
+                true => "is it built for another C library than the one in the node's `root`?".into(),
+                false => "is it built for another C library than this host's?".into(),
+            }),
         }),
     }
 }

@@ -33,6 +33,10 @@ impl FakeTree {
 }
 
 impl Tree for FakeTree {
+    fn is_pinned(&self) -> bool {
+        false
+    }
+
     fn lookup(&mut self, dir: u64, name: &[u8]) -> Option<Entry> {
         let path = format!("{}/{}", self.at(dir).0, String::from_utf8_lossy(name));
         let index = self.entries.iter().position(|(known, ..)| *known == path)?;

@@ -26,6 +26,7 @@ use crate::event::Source;
 use crate::host::code_of;
 use crate::live::{Identity, Live, LiveOptions, Network};
 use crate::node::{Body, Node};
+use crate::roots::Roots;
 use crate::shared::{Progress, Shared};
 use crate::watchdog::Watchdog;
 use crate::window::{Step, Windows};
@@ -40,6 +41,8 @@ pub struct Options {
     pub out: OutDir,
     /// The scenario's file as the user named it, for the manifest; it is not read.
     pub scenario_path: PathBuf,
+    /// What the scenario's nodes see as `/`.
+    pub roots: Roots,
     /// The kernel of all nodes.
     pub kernel_image: PathBuf,
     /// Hash that names the kernel in the cache, for the manifest; none: it is not from the cache.

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use windtunnel_engine::{EngineError, LiveOptions, Options, Progress, RunOutcome, Simulation};
+use windtunnel_engine::{EngineError, LiveOptions, Options, Progress, Roots, RunOutcome, Simulation};
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
 use windtunnel_scenario::Scenario;
 
@@ -84,6 +84,7 @@ fn run_with(text: &str, seed: u64, digest: bool) -> Ran {
     let options = Options {
         out: OutDir::create(&dir.path().join("out"), ExistingFiles::Refuse).unwrap(),
         scenario_path: PathBuf::from("test.yaml"),
+        roots: Roots::open(&scenario).unwrap_or_else(|error| panic!("{error}")),
         kernel_image: kernel(dir.path()),
         kernel_build_hash: Some("0123abcd".into()),
         seed,

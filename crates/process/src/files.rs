@@ -3,6 +3,7 @@
 mod content;
 mod host_file;
 mod host_tree;
+mod lower;
 mod node_tree;
 mod overlay;
 mod pool;
@@ -17,7 +18,8 @@ use windtunnel_kernel::abi;
 
 pub(crate) use content::{Content, Shown};
 pub(crate) use host_file::FdBudget;
-pub(crate) use host_tree::HostTree;
+pub(crate) use lower::LowerTree;
+pub use lower::Root;
 pub use overlay::{NodeFile, NodeFileError};
 
 use crate::Shared;
@@ -38,6 +40,7 @@ pub struct WriteError {
 #[derive(Debug)]
 pub(crate) struct FileService {
     shared: Arc<Shared>,
+    lower: Arc<LowerTree>,
     tree: NodeTree,
     handles: BTreeMap<u64, Arc<Content>>,
     next_handle: u64,
@@ -47,18 +50,31 @@ pub(crate) struct FileService {
 }
 
 impl FileService {
-    /// The files of a node: the host's, with `files` over them. `mtime_ns`: wall clock of the node's own entries.
-    pub(crate) fn new(shared: Arc<Shared>, files: &[NodeFile], mtime_ns: u64) -> Result<Self, NodeFileError> {
-        let overlay = Overlay::new(&shared.host_tree, files)?;
-        let tree = NodeTree::new(shared.host_tree.clone(), overlay, mtime_ns);
+    /// The files of a node: those of root number `root`, with `files` over them. `mtime_ns`: wall clock of the node's
+    /// own entries.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        root: usize,
+        files: &[NodeFile],
+        mtime_ns: u64,
+    ) -> Result<Self, NodeFileError> {
+        let lower = shared.roots[root].clone();
+        let overlay = Overlay::new(&lower, files)?;
+        let tree = NodeTree::new(lower.clone(), overlay, mtime_ns);
         Ok(Self {
             shared,
+            lower,
             tree,
             handles: BTreeMap::new(),
             next_handle: 1,
             open: BTreeMap::new(),
             write_error: None,
         })
+    }
+
+    /// Whether the scenario names the root.
+    pub(crate) fn root_is_pinned(&self) -> bool {
+        self.lower.is_pinned()
     }
 
     /// A handle for a file of the engine's, such as a result to be written.
@@ -118,7 +134,7 @@ impl FileService {
             return Ok(self.add(content));
         }
         let content = match self.tree.source(id)? {
-            Source::Host(index) => Content::host(&self.shared.host_tree, index, &self.shared.fds)?,
+            Source::Host(index) => Content::host(&self.lower, index, &self.shared.fds)?,
             Source::Own { path, bytes } => Content::fixed(&path, &bytes, &self.shared.fds)?,
         };
         self.open.insert(id, Arc::downgrade(&content));

@@ -20,6 +20,7 @@ pub mod table;
 #[allow(unsafe_code)]
 pub mod trap;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -31,14 +32,14 @@ use windtunnel_kernel::{FileName, abi};
 
 pub use backtrace::{Frame, backtrace};
 pub use elf::{Elf, ElfError, Segment};
-pub use files::{NodeFile, NodeFileError, WriteError};
+pub use files::{NodeFile, NodeFileError, Root, WriteError};
 pub use host_failure::{HostFailure, take_host_failure};
 pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
 pub use patched::ImageRecord;
 pub use sys::{MapLimit, take_map_limit};
 
-use files::{FdBudget, FileService, HostTree, Shown};
+use files::{FdBudget, FileService, LowerTree, Shown};
 use image_watch::ImageWatch;
 use patched::ImageCache;
 use space::{Low, Spaces};
@@ -46,10 +47,10 @@ use space::{Low, Spaces};
 /// Length of the file of ones, bytes.
 const ONES: usize = 1 << 16;
 
-/// What the nodes of a run share: the host's files, patched images, and the low range of addresses.
+/// What the nodes of a run share: the files beneath their own, patched images, and the low range of addresses.
 #[derive(Debug)]
 pub struct Shared {
-    host_tree: Arc<HostTree>,
+    roots: Vec<Arc<LowerTree>>,
     fds: FdBudget,
     images: ImageCache,
     low: Mutex<Low>,
@@ -91,30 +92,33 @@ pub enum ProcessError {
 }
 
 impl Shared {
-    /// What the nodes of a run share; `root` is the host directory all see as `/`. Raises the limit on open files.
+    /// What the nodes of a run share, where all see `root` of the host as `/`. Raises the limit on open files.
     ///
     /// # Errors
     /// When `root` cannot be opened, or memory files cannot be made.
     pub fn new(root: &Path) -> Result<Arc<Self>, ProcessError> {
-        Self::with_image_hook(root, None)
+        Self::with_roots(&[Root::Host(root.into())], None)
     }
 
-    /// As [`Shared::new`], for a run under a debugger, which `hook` tells of every image.
+    /// As [`Shared::new`], where nodes choose among `roots`. Under a debugger, `hook` is told of every image.
     ///
     /// # Errors
     /// As there.
-    pub fn with_image_hook(root: &Path, hook: Option<ImageHook>) -> Result<Arc<Self>, ProcessError> {
-        let host_tree = HostTree::new(root).map_err(|errno| ProcessError::Root {
-            path: root.display().to_string(),
-            errno,
-        })?;
+    pub fn with_roots(roots: &[Root], hook: Option<ImageHook>) -> Result<Arc<Self>, ProcessError> {
+        let open = |(number, root): (usize, &Root)| {
+            LowerTree::open_root(root, number as u32).map_err(|errno| ProcessError::Root {
+                path: root.path().display().to_string(),
+                errno,
+            })
+        };
+        let roots = roots.iter().enumerate().map(open).collect::<Result<_, _>>()?;
         sys::make_reserve();
         let memory = |errno| ProcessError::MemoryFile { errno };
         let fds = FdBudget::from_process_limit().map_err(memory)?;
         let ones = memfd_create("windtunnel-ones", MemfdFlags::CLOEXEC).map_err(memory)?;
         rustix::io::pwrite(&ones, &vec![1; ONES], 0).map_err(memory)?;
         Ok(Arc::new(Self {
-            host_tree,
+            roots,
             fds,
             images: ImageCache::default(),
             low: Mutex::default(),
@@ -132,7 +136,8 @@ impl Shared {
     /// Paths of the host's files and directories of which the run may have seen more than one state, in order. Looks at
     /// all opened files that are not copied; for the end of a run.
     pub fn changed_files(&self) -> Vec<String> {
-        self.host_tree.changed()
+        let changed: BTreeSet<String> = self.roots.iter().flat_map(LowerTree::changed).collect();
+        changed.into_iter().collect()
     }
 
     /// Sets `count` bytes of program memory to 1.
@@ -158,7 +163,9 @@ pub struct NodeConfig {
     pub node: u32,
     /// Addresses for programs: whole slots of 1 GiB.
     pub programs: Range<u64>,
-    /// Files over the host's, among them `/etc/hostname` and the like.
+    /// Which of the roots of [`Shared::with_roots`] it sees as `/`.
+    pub root: usize,
+    /// Files over those of the root, among them `/etc/hostname` and the like.
     pub files: Vec<NodeFile>,
     /// Modification time of those, wall clock nanoseconds.
     pub files_mtime_ns: u64,
@@ -195,7 +202,7 @@ impl ProcessHost {
                 errno,
             }
         })?;
-        let files = FileService::new(shared.clone(), &config.files, config.files_mtime_ns)?;
+        let files = FileService::new(shared.clone(), config.root, &config.files, config.files_mtime_ns)?;
         Ok(Self {
             shared,
             spaces,
@@ -203,6 +210,11 @@ impl ProcessHost {
             exec_errors: Vec::new(),
             ram: 0,
         })
+    }
+
+    /// Whether the scenario names its root, which is then shown as it is.
+    pub fn root_is_pinned(&self) -> bool {
+        self.files.root_is_pinned()
     }
 
     /// A handle for an open file of the engine's: a result to be written (`name` is for messages), or input to be read.

@@ -125,16 +125,16 @@ impl ImageError {
 #[derive(Debug, Default)]
 pub(crate) struct ImageCache {
     by_hash: Mutex<HashMap<[u8; 32], Arc<PatchedImage>>>,
-    /// By number in the host tree, which is a snapshot: a node does not read and hash what another one has.
-    by_host_file: Mutex<HashMap<u32, Arc<PatchedImage>>>,
+    /// By numbers of a root and of a file in it, which is a snapshot: a node does not read and hash what another one has.
+    by_host_file: Mutex<HashMap<(u32, u32), Arc<PatchedImage>>>,
     records: Mutex<BTreeSet<ImageRecord>>,
 }
 
 impl ImageCache {
-    /// The image of host file number `index`; `bytes` reads it.
+    /// The image of the host file with this `key`, which no other has; `bytes` reads it.
     pub(crate) fn get_host_file(
         &self,
-        index: u32,
+        key: (u32, u32),
         path: &str,
         bytes: impl FnOnce() -> Result<Vec<u8>, ImageError>,
     ) -> Result<Arc<PatchedImage>, ImageError> {
@@ -142,7 +142,7 @@ impl ImageCache {
             .by_host_file
             .lock()
             .expect("no panic while a map is in use")
-            .get(&index)
+            .get(&key)
             .cloned();
         if let Some(image) = known {
             return Ok(image);
@@ -151,7 +151,7 @@ impl ImageCache {
         self.by_host_file
             .lock()
             .expect("no panic while a map is in use")
-            .insert(index, image.clone());
+            .insert(key, image.clone());
         Ok(image)
     }
 

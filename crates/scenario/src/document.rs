@@ -77,6 +77,8 @@ pub(crate) struct NodeDefaultsDoc {
     pub memory: Option<Text>,
     /// What work costs on the CPU: `instant` (default), or its costs.
     pub cpu: Option<Flexible<CpuDoc>>,
+    /// What nodes see as `/`: `host` (default), a folder, or an image.
+    pub root: Option<Flexible<RootDoc>>,
     /// MTU of all interfaces, in bytes.
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Text>,
@@ -102,6 +104,8 @@ pub(crate) struct NodeDoc {
     pub memory: Option<Text>,
     /// What work costs on the CPU: `instant` (default), or costs in place of those of `defaults`.
     pub cpu: Option<Flexible<CpuDoc>>,
+    /// What it sees as `/`: `host` (default), a folder, or an image: a tar of a root, a `docker save`, an OCI image layout.
+    pub root: Option<Flexible<RootDoc>>,
     /// Addresses with prefix length, by interface: one or a list.
     #[serde(default)]
     pub addresses: Entries<Words>,
@@ -137,6 +141,17 @@ pub(crate) struct CpuDoc {
     /// Each byte copied between a program and its kernel.
     #[schemars(with = "Option<ByteCostText>")]
     pub copy: Option<Text>,
+}
+
+/// One of the images of an archive.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Root")]
+pub(crate) struct RootDoc {
+    /// Path of the archive or OCI image layout, from the scenario's folder.
+    pub image: Text,
+    /// Name of the image, as in `web:1`; needed where there are several.
+    pub name: Option<Text>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -64,6 +64,8 @@ pub struct Node {
     pub memory_bytes: u64,
     /// What work costs on its CPU; nothing unless given.
     pub cpu: Cpu,
+    /// What it sees as `/`.
+    pub root: Root,
     /// One per link end, in natural order of their names: eth2 before eth10. [`IfaceId::index`] counts them.
     pub interfaces: Vec<Interface>,
     /// To be set in this order, after the addresses.
@@ -76,6 +78,21 @@ pub struct Node {
     pub setup: Vec<Vec<String>>,
     /// Programs, in the order of the file; those of events with `exec` come last.
     pub processes: Vec<Process>,
+}
+
+/// What a node sees as `/`, beneath what it writes and what the scenario gives it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Root {
+    /// What everybody may read of the host.
+    #[default]
+    Host,
+    /// A folder or an image.
+    Path {
+        /// Relative paths count from the scenario file's folder; here they are joined with it.
+        path: PathBuf,
+        /// Which of the images of an archive; none: the one that is there.
+        name: Option<String>,
+    },
 }
 
 /// What work costs on the one CPU of a node. By default it takes no time.

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use windtunnel_base::{ByteCost, ByteSize, IfaceId, NodeId, Probability, Rate, SimDuration, SimTime};
 use windtunnel_links::{LinkChange, LinkParams, QueueLimit};
-use windtunnel_scenario::{Action, Cpu, End, Event, Expect, FileContent, Scenario, StdoutCheck, User};
+use windtunnel_scenario::{Action, Cpu, End, Event, Expect, FileContent, Root, Scenario, StdoutCheck, User};
 
 const TEXT: &str = r#"
 version: 1
 run: {stop: 1min, capture: all}
 defaults:
-  node: {memory: 32MiB, cpu: {syscall: 300ns, copy: 0.1ns/B}, mtu: 9000, sysctls: {net.ipv4.tcp_congestion_control: bbr, net.ipv4.ip_forward: 0}}
+  node: {root: images/web.tar, memory: 32MiB, cpu: {syscall: 300ns, copy: 0.1ns/B}, mtu: 9000, sysctls: {net.ipv4.tcp_congestion_control: bbr, net.ipv4.ip_forward: 0}}
   link: {rate: 1Gbit, delay: 1ms, loss: 1%}
 nodes:
   h1:
@@ -34,9 +34,10 @@ nodes:
     kind: router
     memory: 64MB
     cpu: {syscall: 1.5us}
+    root: {image: ../all.tar, name: "web:1"}
     interfaces: {eth2: {mac: "02:aa:00:00:00:01", mtu: 1500, capture: false, addresses: 10.0.2.1/24}}
     sysctls: {net.ipv6.conf.all.forwarding: 0}
-  h2: {cpu: instant}
+  h2: {cpu: instant, root: host}
 links:
   - endpoints: ["h2:eth0", "r1:eth10"]
     both: {delay: 5ms, queue: 100p}
@@ -69,6 +70,18 @@ fn nodes_take_defaults_and_own_values() {
         copy: ByteCost::from_ps(copy_ps),
     };
     assert_eq!([h1.cpu, r1.cpu, h2.cpu], [cpu(300, 100), cpu(1500, 100), cpu(0, 0)]);
+    let root = |path: &str, name: Option<&str>| Root::Path {
+        path: path.into(),
+        name: name.map(str::to_owned),
+    };
+    assert_eq!(
+        [&h1.root, &r1.root, &h2.root],
+        [
+            &root("labs/images/web.tar", None),
+            &root("labs/../all.tar", Some("web:1")),
+            &Root::Host
+        ]
+    );
     assert_eq!((h1.kernel.as_str(), h1.sysctls.len()), ("6.12", 2));
     // kind < defaults < own.
     let sysctls: Vec<_> = r1

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use windtunnel_base::{SimDuration, hashes};
 use windtunnel_control::{Hello, PROTOCOL, Recording, Server};
-use windtunnel_engine::{DebugHooks, EngineError, LiveOptions, Options, Progress, RunOutcome, Simulation};
+use windtunnel_engine::{DebugHooks, EngineError, LiveOptions, Options, Progress, Roots, RunOutcome, Simulation};
 use windtunnel_process::trap::inherited;
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
 use windtunnel_scenario::Scenario;
@@ -102,6 +102,7 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(cache) = kernels::cache_dir() {
         hashes::remember_in(cache.join("sha256"));
     }
+    let roots = Roots::open(&scenario)?;
     let existing = if args.force {
         ExistingFiles::ReplaceOurs
     } else {
@@ -115,6 +116,7 @@ pub fn run(args: &Args) -> Outcome {
     let mut options = Options {
         out: out.clone(),
         scenario_path: args.file.clone(),
+        roots,
         kernel_image: kernel.path,
         kernel_build_hash: Some(kernel.hash),
         seed: scenario.run.seed,

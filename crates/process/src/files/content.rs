@@ -8,7 +8,7 @@ use rustix::fs::{FallocateFlags, OFlags, SeekFrom, fallocate, fcntl_getfl, fstat
 use rustix::io::{Errno, pread};
 
 use super::host_file::{FdBudget, HostFile};
-use super::host_tree::HostTree;
+use super::lower::LowerTree;
 use super::pool::{SLOT, copy_bytes, store};
 use super::small::Small;
 use crate::host_failure::{self, HostCall};
@@ -62,7 +62,7 @@ enum State {
     /// In a place that it shares with others, until it grows or is mapped.
     Small(Small),
     /// A host file.
-    Host { tree: Arc<HostTree>, file: Arc<HostFile> },
+    Host { tree: Arc<LowerTree>, file: Arc<HostFile> },
 }
 
 /// Where bytes are.
@@ -112,7 +112,7 @@ impl<'a> Place<'a> {
 
 impl Content {
     /// A host file; opens it, so that errors show now.
-    pub(crate) fn host(tree: &Arc<HostTree>, index: u32, budget: &FdBudget) -> Result<Arc<Self>, Errno> {
+    pub(crate) fn host(tree: &Arc<LowerTree>, index: u32, budget: &FdBudget) -> Result<Arc<Self>, Errno> {
         let file = HostFile::get(tree, index, budget)?;
         let name = file.name.clone();
         let state = State::Host {
@@ -390,13 +390,13 @@ impl Content {
 
     /// Whether its name is that of a file of the host with the same bytes.
     pub(crate) fn is_host_file(&self) -> bool {
-        self.host_index().is_some()
+        self.host_key().is_some()
     }
 
-    /// Number of the host file in the tree that all nodes share.
-    fn host_index(&self) -> Option<u32> {
+    /// What tells the host file from all others of the run.
+    fn host_key(&self) -> Option<(u32, u32)> {
         match &*self.state.lock().expect("no panic while a file is in use") {
-            State::Host { file, .. } => Some(file.index),
+            State::Host { tree, file } => Some(tree.key(file.index)),
             State::Open(_) | State::Small(_) => None,
         }
     }
@@ -405,8 +405,8 @@ impl Content {
     pub(crate) fn image(&self, budget: &FdBudget, cache: &ImageCache) -> Result<Arc<PatchedImage>, ImageError> {
         let make = || {
             let bytes = || self.bytes(budget).map_err(ImageError::Io);
-            match self.host_index() {
-                Some(index) => cache.get_host_file(index, &self.name, bytes),
+            match self.host_key() {
+                Some(key) => cache.get_host_file(key, &self.name, bytes),
                 None => cache.get(&self.name, &bytes()?),
             }
         };

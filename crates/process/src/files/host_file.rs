@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rustix::fs::{Stat, fstat, ftruncate};
 use rustix::io::Errno;
 
-use super::host_tree::HostTree;
+use super::lower::LowerTree;
 use super::pool::{Copies, Pool, copy_bytes, memory_file};
 use crate::host_failure::HostCall;
 
@@ -83,7 +83,7 @@ pub(crate) struct HostFile {
 
 impl HostFile {
     /// File number `index` of `tree`; opened, so that errors show now, if nobody has done so.
-    pub(crate) fn get(tree: &Arc<HostTree>, index: u32, budget: &FdBudget) -> Result<Arc<Self>, Errno> {
+    pub(crate) fn get(tree: &Arc<LowerTree>, index: u32, budget: &FdBudget) -> Result<Arc<Self>, Errno> {
         if let Some(known) = tree.file(index) {
             return Ok(known);
         }
@@ -119,7 +119,7 @@ impl HostFile {
     /// Runs `work` with a file of these bytes alone.
     pub(crate) fn with_fd<T>(
         self: &Arc<Self>,
-        tree: &Arc<HostTree>,
+        tree: &Arc<LowerTree>,
         budget: &FdBudget,
         work: impl FnOnce(BorrowedFd) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
@@ -139,7 +139,7 @@ impl HostFile {
         result
     }
 
-    fn reopen(&self, tree: &Arc<HostTree>, budget: &FdBudget) -> Result<OwnedFd, Errno> {
+    fn reopen(&self, tree: &Arc<LowerTree>, budget: &FdBudget) -> Result<OwnedFd, Errno> {
         if let Some(copy) = self.copy(budget) {
             let fd = budget.memory_file("windtunnel-host-file")?;
             copy_bytes(copy, (fd.as_fd(), 0), self.size())?;
@@ -154,7 +154,7 @@ impl HostFile {
     }
 
     /// Notes it if the file is not what it was any more, and nobody was told what it is instead.
-    pub(crate) fn check(&self, tree: &Arc<HostTree>) {
+    pub(crate) fn check(&self, tree: &Arc<LowerTree>) {
         if self.copy.is_some() {
             return;
         }
@@ -258,7 +258,7 @@ impl FdBudget {
     }
 
     /// Opens a file of a tree.
-    fn open(&self, tree: &HostTree, index: u32) -> Result<(OwnedFd, Stat), Errno> {
+    fn open(&self, tree: &LowerTree, index: u32) -> Result<(OwnedFd, Stat), Errno> {
         self.retried(|| tree.open(index))
             .or_short(|| format!("open {}", tree.path(index)))
     }

@@ -6,11 +6,12 @@ use std::path::Path;
 
 use super::super::Content;
 use super::*;
+use crate::files::Root;
 
 /// A host root, where files are made and changed.
 struct Host {
     dir: tempfile::TempDir,
-    tree: Arc<HostTree>,
+    tree: Arc<LowerTree>,
     budget: FdBudget,
 }
 
@@ -19,7 +20,7 @@ impl Host {
     fn new(files: usize, copies: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self {
-            tree: HostTree::new(dir.path()).unwrap(),
+            tree: LowerTree::open_root(&Root::Host(dir.path().into()), 0).unwrap(),
             budget: FdBudget::with_limits(files, copies).unwrap(),
             dir,
         }
@@ -33,7 +34,7 @@ impl Host {
     fn make(&self, name: &str, text: &str) -> u32 {
         fs::write(self.path(name), text).unwrap();
         set_old(&self.path(name));
-        self.tree.lookup(HostTree::ROOT, name.as_bytes()).unwrap()
+        self.tree.lookup(LowerTree::ROOT, name.as_bytes()).unwrap()
     }
 
     fn open(&self, index: u32) -> Result<Arc<Content>, Errno> {
@@ -178,7 +179,7 @@ fn a_listing_that_was_shown_holds() {
     for name in ["dir/kept", "dir/removed", "dir/swapped"] {
         fs::write(host.path(name), "x").unwrap();
     }
-    let dir = host.tree.lookup(HostTree::ROOT, b"dir").unwrap();
+    let dir = host.tree.lookup(LowerTree::ROOT, b"dir").unwrap();
     assert_eq!(host.tree.list(dir).unwrap().len(), 3);
     fs::write(host.path("dir/late"), "x").unwrap();
     fs::remove_file(host.path("dir/removed")).unwrap();

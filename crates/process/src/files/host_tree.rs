@@ -1,20 +1,21 @@
 //! The host's files as all nodes see them: read once, without ever following a symbolic link.
 //!
 //! Shared by the nodes of a run, so that all of them see the same state even if the host changes meanwhile.
-//! Only what everybody ("other") may read is visible, so that root and an ordinary user get the same run. A directory
-//! that not everybody may search is empty: daemons find the ones that are theirs alone, as after their first start.
+//! Of the host's own root only what everybody ("other") may read is visible, so that root and an ordinary user get the
+//! same run. A directory that not everybody may search is empty: daemons find the ones that are theirs alone, as after
+//! their first start. A directory that a scenario names as a root is shown whole; see [`Visibility`].
 //! Sockets, pipes and devices are left out. A file's inode number and link count are not the host's; see
 //! [`super::NodeTree`].
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 
-use super::host_file::HostFile;
 use crate::host_failure::HostCall;
 
 /// Directories kept open for quick look-ups.
@@ -60,13 +61,22 @@ struct Inner {
     clock: u64,
 }
 
+/// What of a directory nodes see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visibility {
+    /// What every user of the host may read, as it is.
+    Everybody,
+    /// What the engine's user may read. What belongs to that user and group is root's in the nodes, as in a user
+    /// namespace: whoever unpacked the directory, it is the same root.
+    Owner,
+}
+
 /// The tree below a host directory.
 #[derive(Debug)]
 pub(crate) struct HostTree {
     root: Arc<OwnedFd>,
+    visibility: Visibility,
     inner: Mutex<Inner>,
-    /// Files that were opened, by their numbers.
-    files: Mutex<BTreeMap<u32, Arc<HostFile>>>,
     /// Paths of what is not on the host any more as the run has seen it.
     changed: Mutex<BTreeSet<String>>,
 }
@@ -81,10 +91,10 @@ impl HostTree {
     pub(crate) const ROOT: u32 = 0;
 
     /// The tree below `root`.
-    pub(crate) fn new(root: &Path) -> Result<Arc<Self>, Errno> {
+    pub(crate) fn new(root: &Path, visibility: Visibility) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, root, flags, Mode::empty())?;
-        let attr = attr_of(&fstat(&root)?);
+        let attr = visibility.attr_of(&fstat(&root)?);
         let entry = Entry {
             parent: Self::ROOT,
             name: Box::default(),
@@ -97,12 +107,12 @@ impl HostTree {
             entries: vec![entry],
             ..Inner::default()
         };
-        Ok(Arc::new(Self {
+        Ok(Self {
             root: Arc::new(root),
+            visibility,
             inner: Mutex::new(inner),
-            files: Mutex::default(),
             changed: Mutex::default(),
-        }))
+        })
     }
 
     /// What is known of an entry.
@@ -115,31 +125,15 @@ impl HostTree {
         self.lock().path(index)
     }
 
-    /// A file that was opened before.
-    pub(crate) fn file(&self, index: u32) -> Option<Arc<HostFile>> {
-        self.files().get(&index).cloned()
-    }
-
-    /// Keeps a file for all who open it from now on.
-    pub(crate) fn remember(&self, file: &Arc<HostFile>) {
-        self.files().insert(file.index, file.clone());
-    }
-
     /// Notes that the run may see more than one state of a file or directory.
     pub(crate) fn note_changed(&self, index: u32) {
         let path = self.path(index);
         self.changes().insert(path);
     }
 
-    /// The paths noted so far and those of opened files that are found changed now, in order.
-    pub(crate) fn changed(self: &Arc<Self>) -> Vec<String> {
-        let files: Vec<Arc<HostFile>> = self.files().values().cloned().collect();
-        files.iter().for_each(|file| file.check(self));
+    /// The paths noted so far, in order.
+    pub(crate) fn changed(&self) -> Vec<String> {
         self.changes().iter().cloned().collect()
-    }
-
-    fn files(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<HostFile>>> {
-        self.files.lock().expect("no panic while looking for a file")
     }
 
     fn changes(&self) -> MutexGuard<'_, BTreeSet<String>> {
@@ -162,7 +156,7 @@ impl HostTree {
             return Err(Errno::NOTDIR);
         }
         check_name(name)?;
-        if parent.mode & 0o1 == 0 {
+        if !self.visibility.shows(parent.mode, 0o1) {
             return Err(Errno::NOENT);
         }
         if let Some(known) = inner.entries[dir as usize].children.get(name) {
@@ -176,7 +170,7 @@ impl HostTree {
         let found = match listed {
             Some(None) => None,
             _ => {
-                let found = inner.in_directory(&self.root, dir, |fd| look_at(fd, name));
+                let found = inner.in_directory(self, dir, |fd| self.visibility.look_at(fd, name));
                 self.told(&inner, dir, found)?
             }
         };
@@ -217,13 +211,13 @@ impl HostTree {
         if let Some(listing) = &entry.listing {
             return Ok(listing.clone());
         }
-        if entry.attr.mode & 0o1 == 0 {
+        if !self.visibility.shows(entry.attr.mode, 0o1) {
             return Ok(Listing::default());
         }
-        if entry.attr.mode & 0o4 == 0 {
+        if !self.visibility.shows(entry.attr.mode, 0o4) {
             return Err(Errno::ACCESS);
         }
-        let entries = inner.in_directory(&self.root, dir, read_names);
+        let entries = inner.in_directory(self, dir, read_names);
         let listing: Listing = self.told(&inner, dir, entries)?;
         inner.entries[dir as usize].listing = Some(listing.clone());
         Ok(listing)
@@ -241,9 +235,7 @@ impl HostTree {
         }
         let parent = entry.parent;
         let name = inner.entries[index as usize].name.clone();
-        let target = inner.in_directory(&self.root, parent, |dir| {
-            readlinkat(dir, &*name, Vec::new()).map_err(as_gone)
-        });
+        let target = inner.in_directory(self, parent, |dir| readlinkat(dir, &*name, Vec::new()).map_err(as_gone));
         let target = self.told(&inner, index, target)?;
         let target: Arc<[u8]> = target.into_bytes().into();
         inner.entries[index as usize].target = Some(target.clone());
@@ -259,13 +251,13 @@ impl HostTree {
             DIRECTORY => return Err(Errno::ISDIR),
             _ => return Err(Errno::INVAL),
         }
-        if attr.mode & 0o4 == 0 {
+        if !self.visibility.shows(attr.mode, 0o4) {
             return Err(Errno::ACCESS);
         }
         let name = inner.entries[index as usize].name.clone();
-        let opened = inner.in_directory(&self.root, parent, |dir| open_regular(dir, &name));
+        let opened = inner.in_directory(self, parent, |dir| open_regular(dir, &name));
         let opened = opened.and_then(|(fd, stat)| {
-            let now = attr_of(&stat);
+            let now = self.visibility.attr_of(&stat);
             let same = now.mode & TYPE_MASK == REGULAR && (now.device, now.inode) == (attr.device, attr.inode);
             if same { Ok((fd, stat, now)) } else { Err(Errno::STALE) }
         });
@@ -300,23 +292,23 @@ impl Inner {
     /// What `act` gives with a directory open; where descriptors are short, once more after all others are closed.
     fn in_directory<T>(
         &mut self,
-        root: &Arc<OwnedFd>,
+        tree: &HostTree,
         dir: u32,
         act: impl Fn(&OwnedFd) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
-        match self.directory(root, dir).and_then(|fd| act(&fd)) {
+        match self.directory(tree, dir).and_then(|fd| act(&fd)) {
             Err(Errno::MFILE | Errno::NFILE) => {
                 self.directories.clear();
-                self.directory(root, dir).and_then(|fd| act(&fd))
+                self.directory(tree, dir).and_then(|fd| act(&fd))
             }
             result => result,
         }
     }
 
     /// An open directory, reached from the root one component at a time.
-    fn directory(&mut self, root: &Arc<OwnedFd>, dir: u32) -> Result<Arc<OwnedFd>, Errno> {
+    fn directory(&mut self, tree: &HostTree, dir: u32) -> Result<Arc<OwnedFd>, Errno> {
         if dir == HostTree::ROOT {
-            return Ok(root.clone());
+            return Ok(tree.root.clone());
         }
         self.clock += 1;
         let now = self.clock;
@@ -325,10 +317,10 @@ impl Inner {
             return Ok(fd.clone());
         }
         let Entry { parent, attr, .. } = self.entries[dir as usize];
-        let parent = self.directory(root, parent)?;
+        let parent = self.directory(tree, parent)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(&*parent, &*self.entries[dir as usize].name, flags, Mode::empty()).map_err(as_gone)?;
-        let stat = attr_of(&fstat(&fd)?);
+        let stat = tree.visibility.attr_of(&fstat(&fd)?);
         if (stat.device, stat.inode) != (attr.device, attr.inode) {
             return Err(Errno::STALE);
         }
@@ -343,15 +335,6 @@ impl Inner {
         let fd = Arc::new(fd);
         self.directories.insert(dir, (now, fd.clone()));
         Ok(fd)
-    }
-}
-
-/// What is known of the entry `name` of a directory, if it shows.
-fn look_at(dir: &OwnedFd, name: &[u8]) -> Result<Option<HostAttr>, Errno> {
-    match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => Ok(Some(attr_of(&stat)).filter(|attr| is_shown(attr.mode))),
-        Err(Errno::NOENT) => Ok(None),
-        Err(errno) => Err(errno),
     }
 }
 
@@ -409,16 +392,33 @@ fn is_shown(mode: u32) -> bool {
     matches!(mode & TYPE_MASK, DIRECTORY | REGULAR | SYMLINK)
 }
 
-fn attr_of(stat: &Stat) -> HostAttr {
-    let mtime_ns = i128::from(stat.st_mtime) * 1_000_000_000 + stat.st_mtime_nsec as i128;
-    HostAttr {
-        mode: stat.st_mode,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        size: stat.st_size as u64,
-        mtime_ns: mtime_ns.clamp(0, i128::from(u64::MAX)) as u64,
-        device: stat.st_dev,
-        inode: stat.st_ino,
-        written: (stat.st_mtime, stat.st_mtime_nsec as i64),
+impl Visibility {
+    /// Whether what needs permission `bit` of "other" is there.
+    fn shows(self, mode: u32, bit: u32) -> bool {
+        self == Self::Owner || mode & bit != 0
+    }
+
+    /// What is known of the entry `name` of a directory, if it shows.
+    fn look_at(self, dir: &OwnedFd, name: &[u8]) -> Result<Option<HostAttr>, Errno> {
+        match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(self.attr_of(&stat)).filter(|attr| is_shown(attr.mode))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn attr_of(self, stat: &Stat) -> HostAttr {
+        let mtime_ns = i128::from(stat.st_mtime) * 1_000_000_000 + stat.st_mtime_nsec as i128;
+        let own_is_root = |id: u32, own: u32| if self == Self::Owner && id == own { 0 } else { id };
+        HostAttr {
+            mode: stat.st_mode,
+            uid: own_is_root(stat.st_uid, geteuid().as_raw()),
+            gid: own_is_root(stat.st_gid, getegid().as_raw()),
+            size: stat.st_size as u64,
+            mtime_ns: mtime_ns.clamp(0, i128::from(u64::MAX)) as u64,
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            written: (stat.st_mtime, stat.st_mtime_nsec as i64),
+        }
     }
 }

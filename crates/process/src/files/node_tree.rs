@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::host_tree::{DIRECTORY, HostTree, REGULAR, check_name};
+use super::host_tree::{DIRECTORY, REGULAR, check_name};
+use super::lower::LowerTree;
 use super::overlay::{Overlay, Own};
 
 /// Size reported for a directory, bytes: the host's depends on its file system.
@@ -67,7 +68,7 @@ struct Node {
 /// The lower tree of one node. Ids are given in the order of look-ups, from 1 (the root).
 #[derive(Debug)]
 pub(crate) struct NodeTree {
-    host: Arc<HostTree>,
+    host: Arc<LowerTree>,
     overlay: Overlay,
     /// Modification time of the node's own entries, wall clock.
     mtime_ns: u64,
@@ -79,12 +80,12 @@ impl NodeTree {
     pub(crate) const ROOT: u64 = 1;
 
     /// The tree of `overlay` over `host`.
-    pub(crate) fn new(host: Arc<HostTree>, overlay: Overlay, mtime_ns: u64) -> Self {
+    pub(crate) fn new(host: Arc<LowerTree>, overlay: Overlay, mtime_ns: u64) -> Self {
         let root = Node {
             parent: Self::ROOT,
             name: Box::default(),
             ino: path_hash(0, b""),
-            host: Some(HostTree::ROOT),
+            host: Some(LowerTree::ROOT),
             own: Some(Overlay::ROOT),
             children: HashMap::new(),
             listing: None,

@@ -5,19 +5,31 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::host_tree::{DIRECTORY, HostTree, SYMLINK, TYPE_MASK, check_name};
+use super::host_tree::{DIRECTORY, SYMLINK, TYPE_MASK, check_name};
+use super::lower::LowerTree;
 
-/// Directories whose host contents no node sees: path and permission bits.
-const OWN_DIRECTORIES: [(&str, u32); 8] = [
-    ("/dev", 0o755),
-    ("/home", 0o755),
-    ("/proc", 0o555),
-    ("/root", 0o700),
-    ("/run", 0o755),
-    ("/sys", 0o555),
-    ("/tmp", 0o1777),
-    ("/var/tmp", 0o1777),
+/// Directories whose host contents no node sees: path, permission bits, and what becomes of them over a pinned root.
+const OWN_DIRECTORIES: [(&str, u32, OverPinned); 8] = [
+    ("/dev", 0o755, OverPinned::Hides),
+    ("/home", 0o755, OverPinned::Absent),
+    ("/proc", 0o555, OverPinned::Hides),
+    ("/root", 0o700, OverPinned::Absent),
+    ("/run", 0o755, OverPinned::FillsIn),
+    ("/sys", 0o555, OverPinned::Hides),
+    ("/tmp", 0o1777, OverPinned::FillsIn),
+    ("/var/tmp", 0o1777, OverPinned::Absent),
 ];
+
+/// What a node's own directory does where the scenario names the root: that one is shown as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OverPinned {
+    /// Hides the root's: the kernel mounts something there.
+    Hides,
+    /// Is there if the root has none.
+    FillsIn,
+    /// Is not there.
+    Absent,
+}
 
 /// Symbolic links followed on the way to a given file, as in Linux.
 const LINKS_MAX: usize = 40;
@@ -95,14 +107,26 @@ impl Overlay {
     pub(crate) const ROOT: u32 = 0;
 
     /// The own directories and the given files over `host`.
-    pub(crate) fn new(host: &HostTree, files: &[NodeFile]) -> Result<Self, NodeFileError> {
+    pub(crate) fn new(host: &LowerTree, files: &[NodeFile]) -> Result<Self, NodeFileError> {
         let root = Own::Directory {
             mode: None,
             opaque: false,
             children: BTreeMap::new(),
         };
         let mut overlay = Self { entries: vec![root] };
-        for (path, mode) in OWN_DIRECTORIES {
+        for (path, mode, over_pinned) in OWN_DIRECTORIES {
+            let has = |path: &str| {
+                host.lookup(LowerTree::ROOT, path.trim_start_matches('/').as_bytes())
+                    .is_ok()
+            };
+            let left_out = match over_pinned {
+                OverPinned::Hides => false,
+                OverPinned::FillsIn => has(path),
+                OverPinned::Absent => true,
+            };
+            if host.is_pinned() && left_out {
+                continue;
+            }
             let own = Own::Directory {
                 mode: Some(mode),
                 opaque: true,
@@ -133,7 +157,7 @@ impl Overlay {
         }
     }
 
-    fn insert(&mut self, host: &HostTree, path: &str, own: Own) -> Result<(), NodeFileError> {
+    fn insert(&mut self, host: &LowerTree, path: &str, own: Own) -> Result<(), NodeFileError> {
         let bad_path = || NodeFileError::Path { path: path.into() };
         let mut parts: Vec<Box<[u8]>> = path
             .strip_prefix('/')
@@ -170,9 +194,9 @@ impl Overlay {
     }
 
     /// Goes to the directory `parts`, making it where needed and following the host's symbolic links inside the tree.
-    fn walk(&mut self, host: &HostTree, path: &str, mut parts: Vec<Box<[u8]>>) -> Result<Place, NodeFileError> {
+    fn walk(&mut self, host: &LowerTree, path: &str, mut parts: Vec<Box<[u8]>>) -> Result<Place, NodeFileError> {
         parts.reverse();
-        let mut trail: Vec<Place> = vec![(Self::ROOT, Some(HostTree::ROOT))];
+        let mut trail: Vec<Place> = vec![(Self::ROOT, Some(LowerTree::ROOT))];
         let mut links = 0;
         while let Some(part) = parts.pop() {
             match &*part {

@@ -2,7 +2,7 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::*;
 
@@ -15,8 +15,12 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// A root with the shapes that matter; `files` over it.
+/// A host's root with the shapes that matter; `files` over it.
 fn fixture(files: &[(&str, &str)]) -> Result<Fixture, NodeFileError> {
+    fixture_as(Root::Host, files)
+}
+
+fn fixture_as(kind: fn(PathBuf) -> Root, files: &[(&str, &str)]) -> Result<Fixture, NodeFileError> {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path();
     set_mode(dir, 0o755);
@@ -70,9 +74,9 @@ fn fixture(files: &[(&str, &str)]) -> Result<Fixture, NodeFileError> {
             mode: 0o644,
         })
         .collect();
-    let shared = Shared::new(dir).unwrap();
+    let shared = Shared::with_roots(&[kind(dir.into())], None).unwrap();
     Ok(Fixture {
-        service: FileService::new(shared, &files, 7)?,
+        service: FileService::new(shared, 0, &files, 7)?,
         _root: root,
     })
 }
@@ -155,6 +159,54 @@ fn own_directories_are_empty_and_the_rest_is_sorted() {
     assert_eq!(node.look("/home/me").unwrap_err(), Errno::NOENT);
     assert_eq!(node.look("/tmp").unwrap().mode, libc::S_IFDIR | 0o1777);
     assert_eq!(node.look("/pipe").unwrap_err(), Errno::NOENT);
+}
+
+#[test]
+fn a_directory_that_the_scenario_names_is_shown_whole() {
+    let mut node = fixture_as(Root::Directory, &[("/etc/hostname", "h1")]).unwrap();
+    assert_eq!(node.text("/etc/shadow").unwrap(), "secret");
+    assert_eq!(node.list("/private").unwrap(), ["key"]);
+    assert_eq!(node.text("/home/me/diary").unwrap(), "secret");
+    assert_eq!(node.text("/var/tmp/junk").unwrap(), "junk");
+    assert_eq!(node.text("/tmp/junk").unwrap(), "junk");
+    assert_eq!(node.text("/etc/hostname").unwrap(), "h1");
+    // What the kernel mounts over is empty; what is missing is made, but no home of a user who may not be there.
+    assert_eq!(node.list("/proc").unwrap(), Vec::<String>::new());
+    assert_eq!(node.look("/run").unwrap().mode, libc::S_IFDIR | 0o755);
+    assert_eq!(node.look("/root").unwrap_err(), Errno::NOENT);
+    // Whoever made the directory is root in the node.
+    let attr = node.look("/etc/shadow").unwrap();
+    assert_eq!((attr.uid, attr.gid, attr.mode & 0o7777), (0, 0, 0o640));
+    assert_eq!(node.look("/pipe").unwrap_err(), Errno::NOENT);
+}
+
+#[test]
+fn files_of_two_roots_are_told_apart() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    for (folder, program) in folders.iter().zip(["/bin/true", "/bin/false"]) {
+        std::fs::copy(program, folder.path().join("program")).unwrap();
+    }
+    let roots = folders.each_ref().map(|folder| Root::Directory(folder.path().into()));
+    let shared = Shared::with_roots(&roots, None).unwrap();
+    let mut images = Vec::new();
+    for root in 0..2 {
+        let mut files = FileService::new(shared.clone(), root, &[], 0).unwrap();
+        let mut attr = no_attr();
+        files.lookup(1, b"program", &mut attr).unwrap();
+        let handle = files.open(attr.id).unwrap();
+        images.push(
+            files
+                .content(handle)
+                .unwrap()
+                .image(&shared.fds, &shared.images)
+                .unwrap(),
+        );
+    }
+    assert!(
+        !Arc::ptr_eq(&images[0], &images[1]),
+        "the first file looked up in each has the same index"
+    );
+    assert_eq!(shared.images().len(), 2);
 }
 
 #[test]

@@ -11,9 +11,9 @@ use windtunnel_base::{ByteCost, ByteSize, SimDuration, UnitError, result_files};
 
 use super::link::Ends;
 use super::{KERNELS, address, leaf, process};
-use crate::document::{CpuDoc, FileDoc, InterfaceDoc, NodeDefaultsDoc, NodeDoc, RouteDoc};
+use crate::document::{CpuDoc, FileDoc, InterfaceDoc, NodeDefaultsDoc, NodeDoc, RootDoc, RouteDoc};
 use crate::error::Problem;
-use crate::model::{Cpu, FileContent, FileSpec, Interface, Node, NodeKind, Route};
+use crate::model::{Cpu, FileContent, FileSpec, Interface, Node, NodeKind, Root, Route};
 use crate::text::{Entries, Flexible, ShortOr, Text};
 
 const DEFAULT_MEMORY: ByteSize = ByteSize::from_mib(64);
@@ -75,6 +75,10 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
         kernel: kernel.to_owned(),
         memory_bytes: memory(doc.memory.as_ref().or(defaults.and_then(|node| node.memory.as_ref())))?,
         cpu: cpu(&[defaults.and_then(|node| node.cpu.as_ref()), doc.cpu.as_ref()])?,
+        root: root(
+            doc.root.as_ref().or(defaults.and_then(|node| node.root.as_ref())),
+            settings.folder,
+        )?,
         routes: doc
             .routes
             .iter()
@@ -151,6 +155,29 @@ fn cpu(layers: &[Option<&Flexible<CpuDoc>>]) -> Result<Cpu, Problem> {
         }
     }
     Ok(cpu)
+}
+
+/// Paths count from `folder`. Whether there is something is for those to see who open it.
+fn root(doc: Option<&Flexible<RootDoc>>, folder: &Path) -> Result<Root, Problem> {
+    let Some(doc) = doc else {
+        return Ok(Root::Host);
+    };
+    let (path, name) = match &doc.shape {
+        ShortOr::Short(word) if word == "host" => return Ok(Root::Host),
+        ShortOr::Short(path) => (path, None),
+        ShortOr::Long(RootDoc { image, name }) => (&image.value, name.as_ref()),
+    };
+    let usable = |text: &str| !text.is_empty() && !text.contains('\0');
+    if !usable(path) || name.is_some_and(|name| !usable(&name.value)) {
+        return Err(Problem::new(doc.at, "the root of a node needs a path").allowed(
+            "`host`, a folder, a file (the tar of a root, a `docker save`, an OCI image layout), or \
+             {image: web.tar, name: \"web:1\"}",
+        ));
+    }
+    Ok(Root::Path {
+        path: folder.join(path),
+        name: name.map(|name| name.value.clone()),
+    })
 }
 
 /// A quantity that is not more than `max`; `what` with its article.

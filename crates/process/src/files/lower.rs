@@ -1,0 +1,126 @@
+//! The read-only files beneath a node's own: those of the host, or a root that the scenario pins.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::fs::Stat;
+use rustix::io::Errno;
+
+use super::host_file::HostFile;
+use super::host_tree::{HostAttr, HostTree, Listing, Visibility};
+
+/// What nodes see as `/`, beneath what they write.
+#[derive(Clone, Debug)]
+pub enum Root {
+    /// Of this directory what everybody may read: the host's files.
+    Host(PathBuf),
+    /// All of this directory.
+    Directory(PathBuf),
+}
+
+impl Root {
+    /// Where it is on the host.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Host(path) | Self::Directory(path) => path,
+        }
+    }
+}
+
+/// One root, shared by the nodes that have it.
+#[derive(Debug)]
+pub(crate) struct LowerTree {
+    /// Number among the roots of the run.
+    number: u32,
+    pinned: bool,
+    tree: HostTree,
+    /// Files that were opened, by their numbers.
+    files: Mutex<BTreeMap<u32, Arc<HostFile>>>,
+}
+
+impl LowerTree {
+    /// Index of the tree's root.
+    pub(crate) const ROOT: u32 = HostTree::ROOT;
+
+    /// Opens `root`, the one of that number.
+    pub(crate) fn open_root(root: &Root, number: u32) -> Result<Arc<Self>, Errno> {
+        let (pinned, tree) = match root {
+            Root::Host(path) => (false, HostTree::new(path, Visibility::Everybody)?),
+            Root::Directory(path) => (true, HostTree::new(path, Visibility::Owner)?),
+        };
+        Ok(Arc::new(Self {
+            number,
+            pinned,
+            tree,
+            files: Mutex::default(),
+        }))
+    }
+
+    /// Whether the scenario names it, so that it is shown as it is, rather than what the host happens to have.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned
+    }
+
+    /// What no other file of the run has, in whatever root.
+    pub(crate) fn key(&self, index: u32) -> (u32, u32) {
+        (self.number, index)
+    }
+
+    /// What is known of an entry.
+    pub(crate) fn attr(&self, index: u32) -> HostAttr {
+        self.tree.attr(index)
+    }
+
+    /// Path from the tree's root, for messages.
+    pub(crate) fn path(&self, index: u32) -> String {
+        self.tree.path(index)
+    }
+
+    /// The entry `name` of directory `dir`.
+    pub(crate) fn lookup(&self, dir: u32, name: &[u8]) -> Result<u32, Errno> {
+        self.tree.lookup(dir, name)
+    }
+
+    /// The entries of a directory.
+    pub(crate) fn list(&self, dir: u32) -> Result<Listing, Errno> {
+        self.tree.list(dir)
+    }
+
+    /// The target of a symbolic link.
+    pub(crate) fn readlink(&self, index: u32) -> Result<Arc<[u8]>, Errno> {
+        self.tree.readlink(index)
+    }
+
+    /// Opens a regular file for reading; with what the host says of it now. `ESTALE`: it is another one, or gone.
+    pub(crate) fn open(&self, index: u32) -> Result<(OwnedFd, Stat), Errno> {
+        self.tree.open(index)
+    }
+
+    /// A file that was opened before.
+    pub(crate) fn file(&self, index: u32) -> Option<Arc<HostFile>> {
+        self.files().get(&index).cloned()
+    }
+
+    /// Keeps a file for all who open it from now on.
+    pub(crate) fn remember(&self, file: &Arc<HostFile>) {
+        self.files().insert(file.index, file.clone());
+    }
+
+    /// Notes that the run may see more than one state of a file or directory.
+    pub(crate) fn note_changed(&self, index: u32) {
+        self.tree.note_changed(index);
+    }
+
+    /// The paths noted so far and those of opened files that are found changed now, in order.
+    pub(crate) fn changed(self: &Arc<Self>) -> Vec<String> {
+        let files: Vec<Arc<HostFile>> = self.files().values().cloned().collect();
+        files.iter().for_each(|file| file.check(self));
+        self.tree.changed()
+    }
+
+    fn files(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<HostFile>>> {
+        self.files.lock().expect("no panic while looking for a file")
+    }
+}
