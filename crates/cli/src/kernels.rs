@@ -4,6 +4,7 @@ use crate::failure::Failure;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use windtunnel_images::Cache;
 
 /// A kernel series of `kernel/versions.toml`, and what the cache has of it.
 #[derive(Debug, Serialize)]
@@ -69,6 +70,11 @@ pub fn cache_dir() -> Option<PathBuf> {
     }
     let kernel_dir = kernel_dir().ok()?;
     kernel_dir.parent().map(|checkout| checkout.join(".cache/windtunnel"))
+}
+
+/// The cache of unpacked images, beside that of kernels.
+pub fn images() -> Option<Cache> {
+    cache_dir().map(|folder| Cache::new(folder.join("images")))
 }
 
 /// All series, by name as written.

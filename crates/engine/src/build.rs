@@ -177,7 +177,7 @@ impl Builder<'_> {
             source,
         };
         let mut host = ProcessHost::new(self.files.clone(), &config).map_err(refused)?;
-        let programs = Programs::new(spec, &mut host, &self.options.out)?;
+        let programs = Programs::new(spec, self.options.roots.defaults(number), &mut host, &self.options.out)?;
         Ok((host, programs))
     }
 

@@ -44,16 +44,14 @@ pub enum EngineError {
     #[error(transparent)]
     Trap(#[from] TrapError),
     /// What a node should see as `/` cannot be had.
-    #[error("node {node}: {} cannot be its root: {problem}", path.display())]
+    #[error("node {node}: {} cannot be its root: {source}", path.display())]
     Root {
         /// The first node that has it.
         node: String,
         /// Where it should be.
         path: PathBuf,
         /// Why.
-        problem: String,
-        /// What to do about it.
-        hint: String,
+        source: windtunnel_images::ImageError,
     },
     /// A node's files or its programs' addresses cannot be had.
     #[error("node {node}: {source}")]
@@ -234,7 +232,7 @@ impl EngineError {
                     .into(),
             ),
             Self::Program { hint, .. } => hint.clone(),
-            Self::Root { hint, .. } => Some(hint.clone()),
+            Self::Root { source, .. } => source.hint(),
             Self::Livelock { .. } => {
                 Some("look for a link without rate and delay, or a program that works without ever waiting".into())
             }

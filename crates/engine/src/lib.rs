@@ -10,6 +10,7 @@
 
 mod build;
 mod configure;
+mod defaults;
 mod error;
 mod event;
 mod faults;
@@ -35,6 +36,6 @@ mod wire;
 pub use error::{EXIT_BROKEN, EXIT_UNUSABLE, EngineError};
 pub use layout::NODES_MAX;
 pub use live::LiveOptions;
-pub use roots::Roots;
+pub use roots::{Roots, check_roots};
 pub use run::{DebugHooks, Options, RunOutcome, Simulation};
 pub use shared::Progress;

@@ -5,12 +5,14 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 
+use windtunnel_control::Open;
 use windtunnel_kernel::{Descriptor, SpawnSpec};
 use windtunnel_process::{HostFailure, ProcessHost};
 use windtunnel_results::{OutDir, ProcessLogs, ProcessRecord, ProcessSummary, ResultsError, sha256_file};
 use windtunnel_scenario::{Expect, Node, Outcome, Process, User};
 
 use crate::configure::errno_text;
+use crate::defaults::{Defaults, Description};
 use crate::error::EngineError;
 use crate::lifecycle::{Lifecycle, Plan, State};
 use crate::preflight;
@@ -18,13 +20,6 @@ use crate::shared::Shared;
 
 /// How much of a failed command's standard error goes into the message, bytes.
 const STDERR_TAIL_BYTES: i64 = 2000;
-/// Environment of set-up commands.
-const SETUP_ENVIRONMENT: [(&str, &str); 3] = [
-    ("HOME", "/root"),
-    ("LANG", "C.UTF-8"),
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-];
-
 /// A program, ready to be started.
 #[derive(Debug)]
 struct Ready {
@@ -43,52 +38,42 @@ pub struct Programs {
     /// Their lives.
     pub lifecycle: Lifecycle,
     node: String,
+    image_environment: Vec<(String, String)>,
     ready: Vec<Ready>,
     out: OutDir,
 }
 
-/// A program as the scenario describes it; set-up commands have the same shape.
-struct Description<'a> {
-    exec: &'a [String],
-    env: Vec<(&'a str, &'a str)>,
-    cwd: &'a str,
-    user: User,
-    stdin: Option<&'a String>,
-}
-
 impl Programs {
-    /// Checks the programs of `node`, and opens their output files.
+    /// Checks the programs of `node`, and opens their output files. `defaults` are those of its root.
     ///
     /// # Errors
     /// When one could not be started, or a file cannot be made.
-    pub fn new(node: &Node, host: &mut ProcessHost, out: &OutDir) -> Result<Self, EngineError> {
-        let setup = node.setup.iter().map(|command| Description {
-            exec: command,
-            env: SETUP_ENVIRONMENT.to_vec(),
-            cwd: "/",
-            user: User::default(),
-            stdin: None,
-        });
+    pub fn new(node: &Node, defaults: &Defaults, host: &mut ProcessHost, out: &OutDir) -> Result<Self, EngineError> {
         let mut ready = Vec::new();
-        for (index, description) in setup.enumerate() {
-            let label = format!("setup-{}", file_name(&description.exec[0]));
-            ready.push(Ready::new(
-                node,
-                &description,
-                host,
-                out.process_logs(&node.name, &label, index as u32)?,
-            )?);
+        let mut setup = Vec::new();
+        for (index, command) in node.setup.iter().enumerate() {
+            let label = format!("setup-{}", file_name(&command[0]));
+            let logs = out.process_logs(&node.name, &label, index as u32)?;
+            ready.push(Ready::new(node, &defaults.setup(command), host, logs)?);
+            setup.push(setup_plan(command));
         }
+        let mut processes = Vec::new();
         for (index, process) in node.processes.iter().enumerate() {
-            let logs = out.process_logs(&node.name, &process.exec[0], index as u32)?;
-            ready.push(Ready::new(node, &describe(process), host, logs)?);
+            let description = defaults.process(process).map_err(|missing| EngineError::Program {
+                node: node.name.clone(),
+                program: "a process without `exec`".into(),
+                problem: missing.problem,
+                hint: Some(missing.hint),
+            })?;
+            let logs = out.process_logs(&node.name, &description.exec[0], index as u32)?;
+            ready.push(Ready::new(node, &description, host, logs)?);
+            processes.push(process_plan(process, description.exec));
         }
-        let setup = node.setup.iter().map(|command| setup_plan(command)).collect();
-        let processes = node.processes.iter().map(process_plan).collect();
         let lifecycle = Lifecycle::new(setup, processes);
         Ok(Self {
             lifecycle,
             node: node.name.clone(),
+            image_environment: defaults.image_environment().to_vec(),
             ready,
             out: out.clone(),
         })
@@ -136,6 +121,18 @@ impl Programs {
     /// When they cannot be made.
     pub fn client_logs(&self, program: &str, index: u32) -> Result<ProcessLogs, EngineError> {
         Ok(self.out.process_logs(&self.node, program, index)?)
+    }
+
+    /// What a client asks for, with the environment of the node's image; the client's own wins. The home is the user's.
+    pub fn with_image_environment(&self, open: &Open) -> Open {
+        let image = self
+            .image_environment
+            .iter()
+            .filter(|(name, _)| name != "HOME")
+            .cloned();
+        let mut open = open.clone();
+        open.env = image.chain(std::mem::take(&mut open.env)).collect();
+        open
     }
 
     /// A file of the results by its path there.
@@ -308,7 +305,7 @@ impl Life {
 impl Ready {
     fn new(
         node: &Node,
-        description: &Description<'_>,
+        description: &Description,
         host: &mut ProcessHost,
         logs: ProcessLogs,
     ) -> Result<Self, EngineError> {
@@ -321,16 +318,12 @@ impl Ready {
         };
         let text =
             |text: &str| CString::new(text).map_err(|_| refused(format!("{text:?} contains a NUL character"), None));
-        let path = description
-            .env
-            .iter()
-            .find(|(name, _)| *name == "PATH")
-            .map_or("", |(_, value)| value);
+        let path = description.env.get("PATH").map_or("", String::as_str);
         let found = preflight::resolve(
             host,
             program,
             path,
-            description.cwd,
+            &description.cwd,
             description.user,
             !node.setup.is_empty(),
         )
@@ -348,9 +341,9 @@ impl Ready {
             path: text(&found)?,
             argv,
             envp: pairs.collect::<Result<_, _>>()?,
-            cwd: text(description.cwd)?,
+            cwd: text(&description.cwd)?,
             user: description.user,
-            stdin: description.stdin.cloned(),
+            stdin: description.stdin.clone(),
             logs,
         })
     }
@@ -381,20 +374,6 @@ impl Ready {
     }
 }
 
-fn describe(process: &Process) -> Description<'_> {
-    Description {
-        exec: &process.exec,
-        env: process
-            .env
-            .iter()
-            .map(|(name, value)| (name.as_str(), value.as_str()))
-            .collect(),
-        cwd: &process.cwd,
-        user: process.user,
-        stdin: process.stdin.as_ref(),
-    }
-}
-
 fn setup_plan(command: &[String]) -> Plan {
     Plan {
         command: command.to_vec(),
@@ -405,9 +384,9 @@ fn setup_plan(command: &[String]) -> Plan {
     }
 }
 
-fn process_plan(process: &Process) -> Plan {
+fn process_plan(process: &Process, command: Vec<String>) -> Plan {
     Plan {
-        command: process.exec.clone(),
+        command,
         start_ns: process.start.as_ns(),
         stop_ns: process.stop.map(|at| at.as_ns()),
         stop_signal: process.stop_signal,

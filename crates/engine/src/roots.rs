@@ -1,10 +1,14 @@
 //! What the nodes of a run see as `/`: each root that the scenario names, opened once.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use windtunnel_images::{ImageError, Unpacker};
 use windtunnel_process::Root as Files;
 use windtunnel_scenario::{Root, Scenario};
 
+use crate::defaults::Defaults;
 use crate::error::EngineError;
 
 /// Roots, and which node has which.
@@ -19,20 +23,15 @@ pub struct Roots {
 struct OpenRoot {
     spec: Root,
     files: Files,
-}
-
-/// Why there is no root.
-struct Problem {
-    text: String,
-    hint: String,
+    defaults: Defaults,
 }
 
 impl Roots {
-    /// Looks at all roots of the scenario.
+    /// Opens all roots of the scenario; images are unpacked if the cache does not have them.
     ///
     /// # Errors
     /// When one is not there, or is nothing that nodes could have as `/`.
-    pub fn open(scenario: &Scenario) -> Result<Self, EngineError> {
+    pub fn open(scenario: &Scenario, unpacker: &Unpacker<'_>) -> Result<Self, EngineError> {
         let mut roots = Self {
             list: Vec::new(),
             by_node: Vec::new(),
@@ -42,14 +41,12 @@ impl Roots {
             let number = match known {
                 Some(number) => number,
                 None => {
-                    let files = files(&node.root).map_err(|(path, problem)| EngineError::Root {
+                    let root = OpenRoot::open(&node.root, unpacker).map_err(|(path, source)| EngineError::Root {
                         node: node.name.clone(),
                         path,
-                        problem: problem.text,
-                        hint: problem.hint,
+                        source,
                     })?;
-                    let spec = node.root.clone();
-                    roots.list.push(OpenRoot { spec, files });
+                    roots.list.push(root);
                     roots.list.len() - 1
                 }
             };
@@ -63,36 +60,63 @@ impl Roots {
         self.by_node[node]
     }
 
+    /// What programs of a node have where the scenario does not say.
+    pub(crate) fn defaults(&self, node: usize) -> &Defaults {
+        &self.list[self.by_node[node]].defaults
+    }
+
     /// Their files.
     pub(crate) fn files(&self) -> Vec<Files> {
         self.list.iter().map(|root| root.files.clone()).collect()
     }
 }
 
-fn files(root: &Root) -> Result<Files, (PathBuf, Problem)> {
-    match root {
-        Root::Host => Ok(Files::Host("/".into())),
-        Root::Path { path, name } => directory(path, name.as_deref()).map_err(|problem| (path.clone(), problem)),
+impl OpenRoot {
+    fn open(spec: &Root, unpacker: &Unpacker<'_>) -> Result<Self, (PathBuf, ImageError)> {
+        let plain = |files| Self {
+            spec: spec.clone(),
+            files,
+            defaults: Defaults::default(),
+        };
+        let Root::Path { path, name } = spec else {
+            return Ok(plain(Files::Host("/".into())));
+        };
+        if is_plain_directory(path, name.as_deref()) {
+            return Ok(plain(Files::Directory(path.clone())));
+        }
+        let refused = |error| (path.clone(), error);
+        let image = unpacker.open(path, name.as_deref()).map_err(refused)?;
+        let defaults = Defaults::of_image(&image).map_err(|problem| refused(ImageError::Format { problem }))?;
+        Ok(Self {
+            spec: spec.clone(),
+            files: Files::Image(Arc::new(image)),
+            defaults,
+        })
     }
 }
 
-fn directory(path: &Path, name: Option<&str>) -> Result<Files, Problem> {
-    let problem = |text: &str, hint: &str| Problem {
-        text: text.into(),
-        hint: hint.into(),
-    };
-    let about = std::fs::metadata(path).map_err(|error| {
-        problem(
-            &error.to_string(),
-            "relative paths count from the scenario file's folder; `root: host` is this host",
-        )
-    })?;
-    if !about.is_dir() {
-        return Err(problem("it is not a folder", "name the folder of a root file system"));
+/// Looks at the roots of a scenario without opening them; see [`windtunnel_images::check`].
+///
+/// # Errors
+/// As [`Roots::open`].
+pub fn check_roots(scenario: &Scenario) -> Result<(), EngineError> {
+    let mut seen = BTreeSet::new();
+    for node in &scenario.nodes {
+        if let Root::Path { path, name } = &node.root
+            && seen.insert(&node.root)
+            && !is_plain_directory(path, name.as_deref())
+        {
+            windtunnel_images::check(path, name.as_deref()).map_err(|source| EngineError::Root {
+                node: node.name.clone(),
+                path: path.clone(),
+                source,
+            })?;
+        }
     }
-    if let Some(name) = name {
-        let text = format!("it is a folder, which has no image `{name}`");
-        return Err(problem(&text, "write `root: FOLDER`"));
-    }
-    Ok(Files::Directory(path.into()))
+    Ok(())
+}
+
+/// A folder is a root itself, unless it is the folder of an OCI image layout, or an image in it is asked for.
+fn is_plain_directory(path: &Path, name: Option<&str>) -> bool {
+    path.is_dir() && name.is_none() && !path.join("oci-layout").is_file()
 }

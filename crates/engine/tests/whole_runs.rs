@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use windtunnel_engine::{EngineError, LiveOptions, Options, Progress, Roots, RunOutcome, Simulation};
+use windtunnel_images::{Cache, Unpacker};
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
 use windtunnel_scenario::Scenario;
 
@@ -81,10 +82,16 @@ fn run_with(text: &str, seed: u64, digest: bool) -> Ran {
     let _alone = ONE_RUN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let dir = tempfile::tempdir().unwrap();
     let scenario = Scenario::parse(text, Path::new("test.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let cache = Cache::new(dir.path().join("cache"));
+    let unpacker = Unpacker {
+        cache: &cache,
+        stop: &AtomicBool::new(false),
+        say: &|_| {},
+    };
     let options = Options {
         out: OutDir::create(&dir.path().join("out"), ExistingFiles::Refuse).unwrap(),
         scenario_path: PathBuf::from("test.yaml"),
-        roots: Roots::open(&scenario).unwrap_or_else(|error| panic!("{error}")),
+        roots: Roots::open(&scenario, &unpacker).unwrap_or_else(|error| panic!("{error}")),
         kernel_image: kernel(dir.path()),
         kernel_build_hash: Some("0123abcd".into()),
         seed,

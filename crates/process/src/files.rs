@@ -3,6 +3,7 @@
 mod content;
 mod host_file;
 mod host_tree;
+mod image_tree;
 mod lower;
 mod node_tree;
 mod overlay;

@@ -107,7 +107,7 @@ impl Shared {
     pub fn with_roots(roots: &[Root], hook: Option<ImageHook>) -> Result<Arc<Self>, ProcessError> {
         let open = |(number, root): (usize, &Root)| {
             LowerTree::open_root(root, number as u32).map_err(|errno| ProcessError::Root {
-                path: root.path().display().to_string(),
+                path: root.to_string(),
                 errno,
             })
         };

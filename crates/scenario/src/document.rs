@@ -202,8 +202,11 @@ pub(crate) struct FileDoc {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Process")]
 pub(crate) struct ProcessDoc {
-    /// Program and arguments: a list, or a string split like a shell's words. No shell runs it.
-    pub exec: Words,
+    /// Program and arguments: a list, or a string split like a shell's words. No shell runs it. Without `exec`, what the image
+    /// of the node is made to run: its ENTRYPOINT with its CMD.
+    pub exec: Option<Words>,
+    /// Arguments of the image's ENTRYPOINT in place of its CMD, as after `docker run IMAGE`.
+    pub args: Option<Words>,
     /// When it starts; 0s by default.
     #[schemars(with = "Option<DurationText>")]
     pub start: Option<Text>,
@@ -215,13 +218,13 @@ pub(crate) struct ProcessDoc {
     pub signal: Option<Text>,
     /// What it reads on standard input.
     pub stdin: Option<Text>,
-    /// Environment, besides PATH, HOME and LANG.
+    /// Environment, besides PATH, HOME and LANG, and what the image of the node has.
     #[serde(default)]
     #[schemars(with = "Entries<Scalar>")]
     pub env: Entries<Text>,
-    /// Working directory, `/` by default.
+    /// Working directory; that of the image, else `/` by default.
     pub cwd: Option<Text>,
-    /// `root` (default), `nobody`, a user id, or user and group id as in 1000:1000.
+    /// `root`, `nobody`, a user id, or user and group id as in 1000:1000; that of the image, else `root` by default.
     #[schemars(with = "Option<Scalar>")]
     pub user: Option<Text>,
     /// `success` (default), `running`, `any`, an exit code, or spelled out.

@@ -18,7 +18,7 @@ pub use error::{Diagnostic, ScenarioError, nearest};
 pub use expect::{End, Expect, Outcome, StdoutCheck};
 pub use ipnet::IpNet;
 pub use model::{
-    Action, Cpu, Event, FileContent, FileSpec, Interface, LinkSpec, Node, NodeKind, Process, Root, Route, Run,
+    Action, Cpu, Event, Exec, FileContent, FileSpec, Interface, LinkSpec, Node, NodeKind, Process, Root, Route, Run,
     Scenario, User,
 };
 pub use schema::json_schema;

@@ -155,8 +155,8 @@ pub enum FileContent {
 /// A program to run on a node.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Program and arguments; never empty. A program without `/` is looked up in the `PATH` of `env`.
-    pub exec: Vec<String>,
+    /// What it runs.
+    pub exec: Exec,
     /// When it starts.
     pub start: SimTime,
     /// When it is sent `stop_signal`.
@@ -165,14 +165,26 @@ pub struct Process {
     pub stop_signal: i32,
     /// What it reads on standard input; empty unless given.
     pub stdin: Option<String>,
-    /// Its whole environment. `PATH`, `HOME` and `LANG` have defaults.
+    /// Its environment, besides what `PATH`, `HOME` and `LANG` are by default and what the image of the node has.
     pub env: BTreeMap<String, String>,
-    /// Absolute; `/` unless given.
-    pub cwd: String,
-    /// Root unless given.
-    pub user: User,
+    /// Absolute; unless given that of the image, else `/`.
+    pub cwd: Option<String>,
+    /// Unless given that of the image, else root.
+    pub user: Option<User>,
     /// How it must end, and what it must print.
     pub expect: Expect,
+}
+
+/// What a process runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exec {
+    /// Program and arguments; never empty. A program without `/` is looked up in the `PATH` of its environment.
+    Command(Vec<String>),
+    /// The entrypoint of the node's image; never where the root is [`Root::Host`].
+    Image {
+        /// Its arguments; none: those of the image.
+        args: Option<Vec<String>>,
+    },
 }
 
 /// Whom a program runs as.

@@ -97,6 +97,21 @@ const CASES: &[(&str, &str, &str)] = &[
     ("delay of centuries", "delay: 5ms", "delay: 5000000h"),
     ("bad seed", "{stop: 10s}", "{stop: 10s, seed: -1}"),
     ("memory too small", "  h2:\n", "  h2:\n    memory: 1MiB\n"),
+    (
+        "process without exec",
+        "  h2:\n",
+        "  h2:\n    processes: [{start: 1s}]\n",
+    ),
+    (
+        "args without an image",
+        "  h2:\n",
+        "  h2:\n    processes: [{args: [8080]}]\n",
+    ),
+    (
+        "args beside exec",
+        "  h2:\n",
+        "  h2:\n    root: web.tar\n    processes: [{exec: a, args: b}]\n",
+    ),
     ("empty root", "  h2:\n", "  h2:\n    root: \"\"\n"),
     ("root without a path", "  h2:\n", "  h2:\n    root: {name: \"web:1\"}\n"),
     ("unknown model of a CPU", "  h2:\n", "  h2:\n    cpu: fast\n"),

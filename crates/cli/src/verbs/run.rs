@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use windtunnel_base::{SimDuration, hashes};
 use windtunnel_control::{Hello, PROTOCOL, Recording, Server};
 use windtunnel_engine::{DebugHooks, EngineError, LiveOptions, Options, Progress, Roots, RunOutcome, Simulation};
+use windtunnel_images::{Cache, ImageError, Unpacker};
 use windtunnel_process::trap::inherited;
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
 use windtunnel_scenario::Scenario;
@@ -102,16 +103,22 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(cache) = kernels::cache_dir() {
         hashes::remember_in(cache.join("sha256"));
     }
-    let roots = Roots::open(&scenario)?;
     let existing = if args.force {
         ExistingFiles::ReplaceOurs
     } else {
         ExistingFiles::Refuse
     };
     super::check_current_dir(&args.out)?;
-    let out = OutDir::create(&args.out, existing)?;
-
     let stop_flag = Arc::new(AtomicBool::new(false));
+    let signal = catch_signals(&stop_flag, args.debugger)?;
+    let roots = match open_roots(&scenario, &stop_flag, args.quiet) {
+        Err(EngineError::Root {
+            source: ImageError::Interrupted,
+            ..
+        }) => return Ok(EXIT_INTERRUPTED),
+        roots => roots?,
+    };
+    let out = OutDir::create(&args.out, existing)?;
     let progress = Arc::new(Progress::default());
     let mut options = Options {
         out: out.clone(),
@@ -136,7 +143,6 @@ pub fn run(args: &Args) -> Outcome {
             replay,
         },
     };
-    let signal = catch_signals(&stop_flag, args.debugger)?;
     // Until the end of this function: clients hear of the end when it is known.
     let mut door = None;
     if args.replay.is_none() {
@@ -148,6 +154,23 @@ pub fn run(args: &Args) -> Outcome {
         Some(outcome) => finish(args, &outcome?, &signal),
         None => Err(after_panic(&out)),
     }
+}
+
+/// Opens what nodes see as `/`. Images are unpacked when they are used for the first time, which can take a while.
+fn open_roots(scenario: &Scenario, stop: &AtomicBool, quiet: bool) -> Result<Roots, EngineError> {
+    // Without a cache folder no kernel was found, either.
+    let cache = kernels::images().unwrap_or_else(|| Cache::new("images".into()));
+    let say = |text: &str| {
+        if !quiet {
+            eprintln!("{text}");
+        }
+    };
+    let unpacker = Unpacker {
+        cache: &cache,
+        stop,
+        say: &say,
+    };
+    Roots::open(scenario, &unpacker)
 }
 
 /// The run's socket, and the link to it in the output folder.

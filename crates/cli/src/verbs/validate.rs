@@ -3,6 +3,7 @@
 use crate::failure::Outcome;
 use serde::Serialize;
 use std::path::PathBuf;
+use windtunnel_engine::check_roots;
 use windtunnel_scenario::Scenario;
 
 /// Check a scenario without running it
@@ -53,6 +54,7 @@ struct Finding {
 pub fn run(args: &Args) -> Outcome {
     if !args.json {
         let scenario = super::load_scenario(&args.file)?;
+        check_roots(&scenario)?;
         for warning in &scenario.warnings {
             eprintln!("warning: {warning}");
         }
@@ -67,31 +69,42 @@ pub fn run(args: &Args) -> Outcome {
         ));
     }
     let text = super::scenario_text(&args.file)?;
-    match Scenario::parse(&text, &args.file) {
-        Ok(scenario) => super::print_json(&Report {
-            valid: true,
-            scenario: Some(Counts::of(&scenario)),
-            errors: Vec::new(),
-            warnings: scenario.warnings,
-        }),
+    let finding = match Scenario::parse(&text, &args.file) {
+        Ok(scenario) => match check_roots(&scenario) {
+            Ok(()) => {
+                return super::print_json(&Report {
+                    valid: true,
+                    scenario: Some(Counts::of(&scenario)),
+                    errors: Vec::new(),
+                    warnings: scenario.warnings,
+                });
+            }
+            Err(error) => Finding {
+                line: 0,
+                column: 0,
+                message: error.to_string(),
+                allowed: None,
+                hint: error.hint(),
+            },
+        },
         Err(error) => {
             let found = error.diagnostic();
-            let finding = Finding {
+            Finding {
                 line: found.line,
                 column: found.column,
                 message: found.message.clone(),
                 allowed: found.allowed.clone(),
                 hint: found.hint.clone(),
-            };
-            super::print_json(&Report {
-                valid: false,
-                scenario: None,
-                errors: vec![finding],
-                warnings: Vec::new(),
-            })?;
-            Ok(crate::failure::EXIT_USER)
+            }
         }
-    }
+    };
+    super::print_json(&Report {
+        valid: false,
+        scenario: None,
+        errors: vec![finding],
+        warnings: Vec::new(),
+    })?;
+    Ok(crate::failure::EXIT_USER)
 }
 
 impl Counts {

@@ -346,6 +346,7 @@ impl Node {
 
     /// Starts a program, and says so or why not.
     fn open_session(&mut self, number: u64, open: &Open, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
+        let open = &self.programs.with_image_environment(open);
         let mut calls = NodeCalls { node: self, outbox };
         let refusal = match terminal::find(&mut calls, open)? {
             Err(refusal) => refusal,

@@ -40,6 +40,22 @@ pub(crate) struct HostAttr {
     written: (i64, i64),
 }
 
+impl HostAttr {
+    /// Of a file whose owner (user and group) and time an image tells.
+    pub(crate) fn of_image(mode: u32, (uid, gid): (u32, u32), size: u64, mtime_ns: u64) -> Self {
+        Self {
+            mode,
+            uid,
+            gid,
+            size,
+            mtime_ns,
+            device: 0,
+            inode: 0,
+            written: (0, 0),
+        }
+    }
+}
+
 /// Names and type bits of a directory's entries, sorted by name.
 pub(crate) type Listing = Arc<[(Box<[u8]>, u32)]>;
 

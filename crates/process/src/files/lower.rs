@@ -1,15 +1,18 @@
 //! The read-only files beneath a node's own: those of the host, or a root that the scenario pins.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::fs::Stat;
 use rustix::io::Errno;
+use windtunnel_images::Image;
 
 use super::host_file::HostFile;
 use super::host_tree::{HostAttr, HostTree, Listing, Visibility};
+use super::image_tree::ImageTree;
 
 /// What nodes see as `/`, beneath what they write.
 #[derive(Clone, Debug)]
@@ -18,13 +21,15 @@ pub enum Root {
     Host(PathBuf),
     /// All of this directory.
     Directory(PathBuf),
+    /// An image.
+    Image(Arc<Image>),
 }
 
-impl Root {
-    /// Where it is on the host.
-    pub fn path(&self) -> &Path {
+impl fmt::Display for Root {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Host(path) | Self::Directory(path) => path,
+            Self::Host(path) | Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::Image(image) => f.write_str(&image.about().origin),
         }
     }
 }
@@ -35,20 +40,27 @@ pub(crate) struct LowerTree {
     /// Number among the roots of the run.
     number: u32,
     pinned: bool,
-    tree: HostTree,
+    tree: Tree,
     /// Files that were opened, by their numbers.
     files: Mutex<BTreeMap<u32, Arc<HostFile>>>,
 }
 
+#[derive(Debug)]
+enum Tree {
+    Host(HostTree),
+    Image(ImageTree),
+}
+
 impl LowerTree {
-    /// Index of the tree's root.
+    /// Index of the tree's root, of whatever kind it is.
     pub(crate) const ROOT: u32 = HostTree::ROOT;
 
     /// Opens `root`, the one of that number.
     pub(crate) fn open_root(root: &Root, number: u32) -> Result<Arc<Self>, Errno> {
         let (pinned, tree) = match root {
-            Root::Host(path) => (false, HostTree::new(path, Visibility::Everybody)?),
-            Root::Directory(path) => (true, HostTree::new(path, Visibility::Owner)?),
+            Root::Host(path) => (false, Tree::Host(HostTree::new(path, Visibility::Everybody)?)),
+            Root::Directory(path) => (true, Tree::Host(HostTree::new(path, Visibility::Owner)?)),
+            Root::Image(image) => (true, Tree::Image(ImageTree::new(image.clone()))),
         };
         Ok(Arc::new(Self {
             number,
@@ -70,32 +82,50 @@ impl LowerTree {
 
     /// What is known of an entry.
     pub(crate) fn attr(&self, index: u32) -> HostAttr {
-        self.tree.attr(index)
+        match &self.tree {
+            Tree::Host(tree) => tree.attr(index),
+            Tree::Image(tree) => tree.attr(index),
+        }
     }
 
     /// Path from the tree's root, for messages.
     pub(crate) fn path(&self, index: u32) -> String {
-        self.tree.path(index)
+        match &self.tree {
+            Tree::Host(tree) => tree.path(index),
+            Tree::Image(tree) => tree.path(index),
+        }
     }
 
     /// The entry `name` of directory `dir`.
     pub(crate) fn lookup(&self, dir: u32, name: &[u8]) -> Result<u32, Errno> {
-        self.tree.lookup(dir, name)
+        match &self.tree {
+            Tree::Host(tree) => tree.lookup(dir, name),
+            Tree::Image(tree) => tree.lookup(dir, name),
+        }
     }
 
     /// The entries of a directory.
     pub(crate) fn list(&self, dir: u32) -> Result<Listing, Errno> {
-        self.tree.list(dir)
+        match &self.tree {
+            Tree::Host(tree) => tree.list(dir),
+            Tree::Image(tree) => tree.list(dir),
+        }
     }
 
     /// The target of a symbolic link.
     pub(crate) fn readlink(&self, index: u32) -> Result<Arc<[u8]>, Errno> {
-        self.tree.readlink(index)
+        match &self.tree {
+            Tree::Host(tree) => tree.readlink(index),
+            Tree::Image(tree) => tree.readlink(index),
+        }
     }
 
     /// Opens a regular file for reading; with what the host says of it now. `ESTALE`: it is another one, or gone.
     pub(crate) fn open(&self, index: u32) -> Result<(OwnedFd, Stat), Errno> {
-        self.tree.open(index)
+        match &self.tree {
+            Tree::Host(tree) => tree.open(index),
+            Tree::Image(tree) => tree.open(index),
+        }
     }
 
     /// A file that was opened before.
@@ -110,14 +140,20 @@ impl LowerTree {
 
     /// Notes that the run may see more than one state of a file or directory.
     pub(crate) fn note_changed(&self, index: u32) {
-        self.tree.note_changed(index);
+        match &self.tree {
+            Tree::Host(tree) => tree.note_changed(index),
+            Tree::Image(tree) => tree.note_changed(index),
+        }
     }
 
     /// The paths noted so far and those of opened files that are found changed now, in order.
     pub(crate) fn changed(self: &Arc<Self>) -> Vec<String> {
         let files: Vec<Arc<HostFile>> = self.files().values().cloned().collect();
         files.iter().for_each(|file| file.check(self));
-        self.tree.changed()
+        match &self.tree {
+            Tree::Host(tree) => tree.changed(),
+            Tree::Image(tree) => tree.changed(),
+        }
     }
 
     fn files(&self) -> MutexGuard<'_, BTreeMap<u32, Arc<HostFile>>> {

@@ -232,7 +232,7 @@ fn cpuid_shows_the_virtual_cpu() {
     let expected = cpuid::cpuid(1, 0);
     assert_eq!(
         ended.results(),
-        [expected.eax.into(), expected.edx.into(), expected.ecx.into()]
+        [expected.eax, expected.edx, expected.ecx].map(u64::from)
     );
 }
 

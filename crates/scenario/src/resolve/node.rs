@@ -68,6 +68,11 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
         None => KERNELS[0],
     };
     let interfaces = interfaces(index, name, doc, settings)?;
+    let root = root(
+        doc.root.as_ref().or(defaults.and_then(|node| node.root.as_ref())),
+        settings.folder,
+    )?;
+    let processes = doc.processes.iter().map(|process| process::one(process, name, &root));
     Ok(Node {
         name: name.value.clone(),
         kind,
@@ -75,10 +80,6 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
         kernel: kernel.to_owned(),
         memory_bytes: memory(doc.memory.as_ref().or(defaults.and_then(|node| node.memory.as_ref())))?,
         cpu: cpu(&[defaults.and_then(|node| node.cpu.as_ref()), doc.cpu.as_ref()])?,
-        root: root(
-            doc.root.as_ref().or(defaults.and_then(|node| node.root.as_ref())),
-            settings.folder,
-        )?,
         routes: doc
             .routes
             .iter()
@@ -93,7 +94,8 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
             .map(|(path, file)| self::file(path, file, settings.folder))
             .collect::<Result<_, _>>()?,
         setup: doc.setup.iter().map(process::command).collect::<Result<_, _>>()?,
-        processes: doc.processes.iter().map(process::one).collect::<Result<_, _>>()?,
+        processes: processes.collect::<Result<_, _>>()?,
+        root,
     })
 }
 

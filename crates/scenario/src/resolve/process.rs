@@ -9,15 +9,8 @@ use super::leaf;
 use crate::document::{Document, EventDoc, ExpectDoc, ProcessDoc};
 use crate::error::Problem;
 use crate::expect::{End, Expect, StdoutCheck};
-use crate::model::{Node, Process, User};
+use crate::model::{Exec, Node, Process, Root};
 use crate::text::{Flexible, ShortOr, Text, Words, WordsShape};
-
-/// What a program finds in its environment unless the scenario says otherwise.
-const DEFAULT_ENV: &[(&str, &str)] = &[
-    ("HOME", "/root"),
-    ("LANG", "C.UTF-8"),
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-];
 
 const SIGTERM: i32 = 15;
 
@@ -26,7 +19,16 @@ const SHELL_WORDS: &[&str] = &["|", "||", "&&", ">", ">>", "<", "2>", "2>&1"];
 
 /// Program and arguments of `exec` or a setup command.
 pub(super) fn command(words: &Words) -> Result<Vec<String>, Problem> {
-    let exec: Vec<String> = match &words.shape {
+    let exec = split(words)?;
+    match exec.first() {
+        Some(program) if !program.is_empty() => Ok(exec),
+        _ => Err(Problem::new(words.at, "the command is empty").allowed("a program and its arguments")),
+    }
+}
+
+/// The words of a command line, which may be one text.
+fn split(words: &Words) -> Result<Vec<String>, Problem> {
+    let words_of_it: Vec<String> = match &words.shape {
         WordsShape::Many(items) => items.iter().map(|item| item.value.clone()).collect(),
         WordsShape::One(line) => {
             let split = shlex::split(line).ok_or_else(|| {
@@ -47,21 +49,37 @@ pub(super) fn command(words: &Words) -> Result<Vec<String>, Problem> {
             split
         }
     };
-    match exec.first() {
-        Some(program) if !program.is_empty() => {}
-        _ => return Err(Problem::new(words.at, "the command is empty").allowed("a program and its arguments")),
-    }
-    match exec.iter().find(|word| word.contains('\0')) {
+    match words_of_it.iter().find(|word| word.contains('\0')) {
         Some(_) => Err(Problem::new(
             words.at,
             "an argument contains a NUL character, which no program can be given",
         )),
-        None => Ok(exec),
+        None => Ok(words_of_it),
     }
 }
 
-/// A process of a node.
-pub(super) fn one(doc: &ProcessDoc) -> Result<Process, Problem> {
+/// What a process of `node` runs.
+fn exec(doc: &ProcessDoc, node: &Text, root: &Root) -> Result<Exec, Problem> {
+    match (&doc.exec, &doc.args) {
+        (Some(exec), None) => command(exec).map(Exec::Command),
+        (Some(_), Some(args)) => Err(Problem::new(
+            args.at,
+            "`args` are for the entrypoint of an image; a process with `exec` has them there",
+        )),
+        (None, args) if *root == Root::Host => {
+            let at = args.as_ref().map_or(node.at, |args| args.at);
+            Err(Problem::new(at, format!("a process of `{}` has no `exec`", node.value))
+                .hint("only where the `root` of the node is an image with an entrypoint, a process can do without"))
+        }
+        (None, None) => Ok(Exec::Image { args: None }),
+        (None, Some(args)) => Ok(Exec::Image {
+            args: Some(split(args)?),
+        }),
+    }
+}
+
+/// A process of `node`.
+pub(super) fn one(doc: &ProcessDoc, node: &Text, root: &Root) -> Result<Process, Problem> {
     let start = doc.start.as_ref().map(leaf::time).transpose()?.unwrap_or(SimTime::ZERO);
     let stop = doc.stop.as_ref().map(leaf::time).transpose()?;
     if let (Some(text), Some(stop)) = (&doc.stop, stop)
@@ -86,18 +104,18 @@ pub(super) fn one(doc: &ProcessDoc) -> Result<Process, Problem> {
                 Problem::new(cwd.at, format!("`{}` is not a working directory", cwd.value)).allowed("an absolute path"),
             );
         }
-        Some(cwd) => cwd.value.clone(),
-        None => "/".to_owned(),
+        Some(cwd) => Some(cwd.value.clone()),
+        None => None,
     };
     Ok(Process {
-        exec: command(&doc.exec)?,
+        exec: exec(doc, node, root)?,
         start,
         stop,
         stop_signal: doc.signal.as_ref().map(leaf::signal).transpose()?.unwrap_or(SIGTERM),
         stdin: doc.stdin.as_ref().map(|text| text.value.clone()),
         env: environment(&doc.env.0)?,
         cwd,
-        user: doc.user.as_ref().map(leaf::user).transpose()?.unwrap_or_default(),
+        user: doc.user.as_ref().map(leaf::user).transpose()?,
         expect: doc.expect.as_ref().map(expect).transpose()?.unwrap_or_default(),
     })
 }
@@ -117,23 +135,20 @@ pub(super) fn of_event(doc: &EventDoc, at: SimTime) -> Result<Process, Problem> 
         ));
     };
     Ok(Process {
-        exec: command(exec)?,
+        exec: Exec::Command(command(exec)?),
         start: at,
         stop: None,
         stop_signal: SIGTERM,
         stdin: None,
-        env: environment(&[])?,
-        cwd: "/".to_owned(),
-        user: User::default(),
+        env: BTreeMap::new(),
+        cwd: None,
+        user: None,
         expect: doc.expect.as_ref().map(expect).transpose()?.unwrap_or_default(),
     })
 }
 
 fn environment(own: &[(Text, Text)]) -> Result<BTreeMap<String, String>, Problem> {
-    let defaults = DEFAULT_ENV
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let mut env: BTreeMap<String, String> = defaults.collect();
+    let mut env = BTreeMap::new();
     for (name, value) in own {
         if name.value.is_empty() || name.value.contains(['=', '\0']) || value.value.contains('\0') {
             return Err(
