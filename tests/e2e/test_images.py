@@ -4,6 +4,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -274,3 +275,73 @@ def test_two_runs_at_once_unpack_one_image(runner: Runner, folder: Path) -> None
     assert len({json.loads(out)["digest"] for (out, _), _ in ends}) == 1
     kept = [path for path in (runner.cache / "images").iterdir() if path.is_dir()]
     assert len(kept) == 1
+
+
+def test_the_manifest_names_every_root(runner: Runner, folder: Path) -> None:
+    conf = images.config(layers(), PROGRAMS)
+    text = scenario({"image": str(folder / "oci.tar"), "name": "web:1"})
+    text["nodes"]["h3"] = {"root": str(folder / "root.tar")}
+    text["nodes"]["h4"] = {"root": "host"}
+    runner.run(text)
+    tar_hash = images.digest((folder / "root.tar").read_bytes())
+    assert runner.manifest()["roots"] == [
+        {
+            "kind": "oci",
+            "path": str(folder / "oci.tar"),
+            "name": "web:1",
+            "sha256": images.digest(conf),
+            "nodes": ["h1", "h2"],
+        },
+        {"kind": "tar", "path": str(folder / "root.tar"), "name": None, "sha256": tar_hash, "nodes": ["h3"]},
+        {"kind": "host", "path": "/", "name": None, "sha256": None, "nodes": ["h4"]},
+    ]
+
+
+@NEEDS_ROOT
+def test_a_run_on_an_image_needs_no_file_of_the_host(
+    engine: Path, runner: Runner, folder: Path, tmp_path: Path
+) -> None:
+    """In a root that holds nothing but the program, its cache, the scenario, the image and /proc."""
+    text = scenario(
+        "/in/oci", {}, {"exec": "ping -c 1 h2", "user": "0"}, {"exec": "nothing-of-that-name", "expect": "any"}
+    )
+    del text["nodes"]["h1"]["processes"][3]
+    expected = runner.run({**text, "defaults": {**text["defaults"], "node": {"root": str(folder / "oci")}}})["digest"]
+    bare = tmp_path / "bare"
+    for name in ("in", "out", "proc", "cache"):
+        (bare / name).mkdir(parents=True)
+    shutil.copy(engine, bare / "windtunnel")
+    shutil.copytree(folder / "oci", bare / "in/oci")
+    shutil.copytree(runner.cache / "kernels", bare / "cache/kernels")
+    (bare / "in/test.yaml").write_text(json.dumps(text), encoding="utf-8")
+    inside = "mount -t proc proc proc && exec chroot . /windtunnel run /in/test.yaml --out /out/run --json"
+    done = subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "sh", "-c", inside],
+        cwd=bare,
+        env={"WINDTUNNEL_CACHE": "/cache", "PATH": os.environ["PATH"]},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["digest"] == expected
+
+
+def test_a_run_on_an_image_opens_no_file_of_the_host(
+    engine: Path, runner: Runner, folder: Path, tmp_path: Path
+) -> None:
+    """Whatever is there: by the system calls that the program makes."""
+    trace = tmp_path / "trace"
+    calls = "open,openat,openat2,stat,lstat,newfstatat,statx,readlink,readlinkat,access,faccessat,faccessat2,execve"
+    strace = ["strace", "-f", "-qq", "-e", f"trace={calls}", "-s", "300", "-o", str(trace)]
+    ping: Mapping = {"exec": "ping -c 1 h2", "user": "0"}
+    done = runner.attempt(scenario(str(folder / "docker.tar"), {}, ping), prefix=strace)
+    assert done.code == 0, done.stderr
+    opened = {match[1] for match in re.finditer(r'"(/[^"]*)"', trace.read_text(encoding="utf-8", errors="replace"))}
+    assert any(path.startswith(str(runner.cache / "images")) for path in opened), "the image is read"
+    places = ("/bin", "/etc", "/home", "/lib", "/opt", "/root", "/sbin", "/srv", "/usr", "/var")
+    outside = {path for path in opened if not path.startswith((str(engine), str(runner.folder), str(folder)))}
+    # The manifest tells what host it was; no node sees that.
+    assert {path for path in outside if path.startswith(places)} <= {"/etc/os-release"}

@@ -46,11 +46,13 @@ pub fn books(scenario: &Scenario, options: &Options) -> Books {
         name: scenario.name.clone(),
         sha256: scenario.sha256.clone(),
     };
+    let mut manifest = Manifest::starting(env!("CARGO_PKG_VERSION"), record, options.seed);
+    manifest.roots = options.roots.records(scenario);
     let ends = |link: &LinkSpec| (scenario.iface_name(link.a), scenario.iface_name(link.b));
     let interfaces = |node: &NodeSpec| node.interfaces.iter().map(|interface| interface.name.clone()).collect();
     Books {
         out: options.out.clone(),
-        manifest: Manifest::starting(env!("CARGO_PKG_VERSION"), record, options.seed),
+        manifest,
         scenario: scenario.name.clone(),
         link_ends: scenario.links.iter().map(ends).collect(),
         interfaces: scenario.nodes.iter().map(interfaces).collect(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use windtunnel_images::{ImageError, Unpacker};
 use windtunnel_process::Root as Files;
+use windtunnel_results::RootRecord;
 use windtunnel_scenario::{Root, Scenario};
 
 use crate::defaults::Defaults;
@@ -65,6 +66,15 @@ impl Roots {
         &self.list[self.by_node[node]].defaults
     }
 
+    /// For the manifest.
+    pub(crate) fn records(&self, scenario: &Scenario) -> Vec<RootRecord> {
+        let mut records: Vec<RootRecord> = self.list.iter().map(OpenRoot::record).collect();
+        for (node, &number) in scenario.nodes.iter().zip(&self.by_node) {
+            records[number].nodes.push(node.name.clone());
+        }
+        records
+    }
+
     /// Their files.
     pub(crate) fn files(&self) -> Vec<Files> {
         self.list.iter().map(|root| root.files.clone()).collect()
@@ -72,6 +82,25 @@ impl Roots {
 }
 
 impl OpenRoot {
+    fn record(&self) -> RootRecord {
+        let (kind, sha256) = match &self.files {
+            Files::Host(_) => ("host", None),
+            Files::Directory(_) => ("directory", None),
+            Files::Image(image) => (image.about().kind.as_str(), Some(image.about().sha256.clone())),
+        };
+        let (path, name) = match &self.spec {
+            Root::Host => ("/".to_owned(), None),
+            Root::Path { path, name } => (path.display().to_string(), name.clone()),
+        };
+        RootRecord {
+            kind: kind.into(),
+            path,
+            name,
+            sha256,
+            nodes: Vec::new(),
+        }
+    }
+
     fn open(spec: &Root, unpacker: &Unpacker<'_>) -> Result<Self, (PathBuf, ImageError)> {
         let plain = |files| Self {
             spec: spec.clone(),

@@ -33,7 +33,9 @@ pub use digest::{
 pub use error::{Result, ResultsError};
 pub use host_facts::HostFacts;
 pub use kernel_log::KernelLog;
-pub use manifest::{Cost, Ended, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, ScenarioRecord};
+pub use manifest::{
+    Cost, Ended, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, RootRecord, ScenarioRecord,
+};
 pub use out_dir::{ExistingFiles, OutDir, ProcessLogs};
 pub use pcap::PcapWriter;
 pub use summary::{DirectionSummary, LinkSummary, ProcessSummary, SUMMARY_VERSION, Summary};

@@ -58,6 +58,9 @@ pub struct Manifest {
     pub scenario: ScenarioRecord,
     /// Seed of all random numbers.
     pub seed: u64,
+    /// What nodes saw as `/`, in the order of the first node that has it.
+    #[serde(default)]
+    pub roots: Vec<RootRecord>,
     /// Kernels in use, by series.
     pub kernels: Vec<KernelRecord>,
     /// Every file that was executed or loaded as a program or library, by path.
@@ -87,6 +90,23 @@ pub struct ScenarioRecord {
     pub name: String,
     /// SHA-256 of the file, 64 hexadecimal digits.
     pub sha256: String,
+}
+
+/// What some nodes saw as `/`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RootRecord {
+    /// `host`, `directory`, `tar`, `docker` or `oci`.
+    pub kind: String,
+    /// Where it was found.
+    pub path: String,
+    /// Which image of the archive was asked for; null: none by name.
+    pub name: Option<String>,
+    /// SHA-256, 64 hexadecimal digits: of the image's configuration (its id) for `docker` and `oci`, of the file for `tar`;
+    /// null: a folder has none, the files that were used of it are recorded each.
+    pub sha256: Option<String>,
+    /// The nodes.
+    pub nodes: Vec<String>,
 }
 
 /// One kernel image.
@@ -156,6 +176,7 @@ impl Manifest {
             error: None,
             scenario,
             seed,
+            roots: Vec::new(),
             kernels: Vec::new(),
             programs: Vec::new(),
             changed_files: Vec::new(),
