@@ -9,7 +9,7 @@ use windtunnel_base::{Rng, random};
 use windtunnel_kernel::{BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState, abi};
 use windtunnel_links::{Link, LinkParams};
 use windtunnel_process::trap::TrapThread;
-use windtunnel_process::{ImageHook, NodeConfig, ProcessHost};
+use windtunnel_process::{FileLimits, ImageHook, NodeConfig, ProcessHost};
 use windtunnel_results::{KernelRecord, Manifest, ScenarioRecord, hex};
 use windtunnel_scenario::{LinkSpec, Node as NodeSpec, Scenario};
 
@@ -173,6 +173,11 @@ impl Builder<'_> {
             programs: region.programs,
             files: node_files(self.scenario, spec)?,
             files_mtime_ns: self.scenario.run.epoch_s * NS_PER_S,
+            file_limits: FileLimits {
+                disk_bytes: spec.disk_bytes,
+                output_bytes: self.scenario.run.output_limit_bytes,
+            },
+            memory_limit_bytes: spec.program_memory_bytes,
         };
         let refused = |source| EngineError::Process {
             node: spec.name.clone(),

@@ -91,6 +91,8 @@ fn router() -> Node {
         position: None,
         kernel: "6.12".into(),
         memory_bytes: 64 << 20,
+        program_memory_bytes: 1 << 30,
+        disk_bytes: 1 << 30,
         cpu: Cpu::default(),
         root: Root::Host,
         interfaces: vec![Interface {

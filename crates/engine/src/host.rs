@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use windtunnel_kernel::{FileName, Host, abi, program_fault};
-use windtunnel_process::{ProcessHost, table};
+use windtunnel_base::ByteSize;
+use windtunnel_kernel::{FileName, Host, abi, program_fault, program_name};
+use windtunnel_process::{LimitMet, ProcessHost, table};
 use windtunnel_results::{KernelLog, ResultsError};
 
 use crate::faults::{fault_report, signal_name};
@@ -13,6 +14,8 @@ use crate::shared::Shared;
 
 /// Kernel log kept for reports, lines.
 const TAIL_LINES: usize = 20;
+const ENOMEM: i64 = 12;
+const ENOSPC: i64 = 28;
 /// Faults of a node's programs that are reported in full; the rest is counted.
 const FULL_REPORTS: u32 = 20;
 
@@ -72,6 +75,22 @@ impl NodeHost {
             _ => format!("more programs were ended by {}", signal_name(signo as u32)),
         };
         self.shared.warn("program_fault", Some(self.number), &text);
+    }
+
+    /// Says so if a call was refused for one of the node's limits; passes its result on.
+    #[inline]
+    fn limited(&mut self, result: i64) -> i64 {
+        if matches!(-result, ENOSPC | ENOMEM) {
+            self.warn_of_limit();
+        }
+        result
+    }
+
+    fn warn_of_limit(&mut self) {
+        if let Some(met) = self.programs.take_limit_met() {
+            let (code, text) = limit_warning(&met, program_name().as_deref());
+            self.shared.warn(code, Some(self.number), &text);
+        }
     }
 
     /// The last lines of the kernel log.
@@ -141,7 +160,8 @@ impl Host for NodeHost {
 
     fn as_fork(&mut self, space: u64) -> i64 {
         self.shared.beat();
-        self.programs.as_fork(space)
+        let result = self.programs.as_fork(space);
+        self.limited(result)
     }
 
     fn as_destroy(&mut self, space: u64) {
@@ -156,12 +176,19 @@ impl Host for NodeHost {
 
     fn exec_map(&mut self, space: u64, exec: &mut abi::Exec) -> i64 {
         self.shared.beat();
-        self.programs.exec_map(space, exec)
+        let result = self.programs.exec_map(space, exec);
+        self.limited(result)
     }
 
     fn mem_call(&mut self, space: u64, nr: u32, args: &[u64; 6], file: u64) -> i64 {
         self.shared.beat();
-        self.programs.mem_call(space, nr, args, file)
+        let result = self.programs.mem_call(space, nr, args, file);
+        if i64::from(nr) == libc::SYS_brk {
+            // Its answer is never an error.
+            self.warn_of_limit();
+            return result;
+        }
+        self.limited(result)
     }
 
     fn as_key(&mut self, space: u64, address: u64, write: bool, out: &mut abi::MemKey) -> i64 {
@@ -191,7 +218,8 @@ impl Host for NodeHost {
 
     fn fs_create(&mut self, from: u64, size: u64) -> i64 {
         self.shared.beat();
-        self.programs.fs_create(from, size)
+        let result = self.programs.fs_create(from, size);
+        self.limited(result)
     }
 
     fn fs_read(&mut self, file: u64, user_buf: *mut u8, len: u64, offset: u64) -> i64 {
@@ -201,7 +229,8 @@ impl Host for NodeHost {
 
     fn fs_write(&mut self, file: u64, user_buf: *const u8, len: u64, offset: u64) -> i64 {
         self.shared.beat();
-        self.programs.fs_write(file, user_buf, len, offset)
+        let result = self.programs.fs_write(file, user_buf, len, offset);
+        self.limited(result)
     }
 
     fn fs_truncate(&mut self, file: u64, size: u64) -> i64 {
@@ -280,6 +309,34 @@ impl Host for NodeHost {
             None => ("unsupported_call", format!("made system call {nr}, which is not there")),
         };
         self.shared.warn_of(code, Some(self.number), Some(comm), &text);
+    }
+}
+
+/// Code and text of the warning that `program` met a limit.
+fn limit_warning(met: &LimitMet, program: Option<&str>) -> (&'static str, String) {
+    let program = program.unwrap_or("a program");
+    match met {
+        LimitMet::Memory(limit) => (
+            "program_memory_full",
+            format!(
+                "{program} got ENOMEM: the node's programs have all of its `program_memory`, {}; give it more if they need it",
+                ByteSize(*limit)
+            ),
+        ),
+        LimitMet::Disk(limit) => (
+            "disk_full",
+            format!(
+                "{program} got ENOSPC: files written in the node take all of its `disk`, {}; give it more if they need it",
+                ByteSize(*limit)
+            ),
+        ),
+        LimitMet::Output(limit, name) => (
+            "output_full",
+            format!(
+                "{program} got ENOSPC: {name} has reached the run's `output_limit`, {}; raise it if all of that is wanted",
+                ByteSize(*limit)
+            ),
+        ),
     }
 }
 

@@ -31,5 +31,7 @@ pub use image::{Image, ImageError, MAX_IMAGE_BYTES, PAGE_BYTES, Segment};
 pub use instance::{BootConfig, DrainTx, Events, Instance, KernelError, Received, Transmitted};
 pub use nic::{Nic, NicConfig};
 pub use symbols::Symbols;
-pub use thread::{ProgramFault, ThreadContext, ThreadError, comm_text, note_kernel_fault, program_fault, read_comm};
+pub use thread::{
+    ProgramFault, ThreadContext, ThreadError, comm_text, note_kernel_fault, program_fault, program_name, read_comm,
+};
 pub use vector::VectorState;

@@ -8,6 +8,7 @@ mod lower;
 mod node_tree;
 mod overlay;
 mod pool;
+mod quota;
 mod small;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ pub use overlay::{NodeFile, NodeFileError};
 use crate::Shared;
 use node_tree::{NodeTree, Source};
 use overlay::Overlay;
+use quota::Quota;
 
 /// A write to a result file that failed: the run must end with this error, for its results are no longer whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +37,26 @@ pub struct WriteError {
     pub name: String,
     /// What the host said.
     pub errno: Errno,
+}
+
+/// What a node's files may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileLimits {
+    /// All that programs write, but for results, bytes.
+    pub disk_bytes: u64,
+    /// Each result, bytes.
+    pub output_bytes: u64,
+}
+
+/// A limit that programs met: they were told ENOSPC or ENOMEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LimitMet {
+    /// [`FileLimits::disk_bytes`].
+    Disk(u64),
+    /// [`FileLimits::output_bytes`], and the name given to [`FileService::adopt`].
+    Output(u64, String),
+    /// [`crate::NodeConfig::memory_limit_bytes`].
+    Memory(u64),
 }
 
 /// Files of one node.
@@ -48,6 +70,10 @@ pub(crate) struct FileService {
     /// Contents of lower files that are open, so that two handles share one host file.
     open: BTreeMap<u64, Weak<Content>>,
     write_error: Option<WriteError>,
+    quota: Quota,
+    output_bytes: u64,
+    /// The limit met last, until it is told.
+    limit_met: Option<LimitMet>,
 }
 
 impl FileService {
@@ -58,6 +84,7 @@ impl FileService {
         root: usize,
         files: &[NodeFile],
         mtime_ns: u64,
+        limits: FileLimits,
     ) -> Result<Self, NodeFileError> {
         let lower = shared.roots[root].clone();
         let overlay = Overlay::new(&lower, files)?;
@@ -70,6 +97,9 @@ impl FileService {
             next_handle: 1,
             open: BTreeMap::new(),
             write_error: None,
+            quota: Quota::new(limits.disk_bytes),
+            output_bytes: limits.output_bytes,
+            limit_met: None,
         })
     }
 
@@ -87,6 +117,11 @@ impl FileService {
     /// The first failed write to a result file since the last call.
     pub(crate) fn take_write_error(&mut self) -> Option<WriteError> {
         self.write_error.take()
+    }
+
+    /// The limit that programs met last, if any since the last call.
+    pub(crate) fn take_limit_met(&mut self) -> Option<LimitMet> {
+        self.limit_met.take()
     }
 
     /// The contents behind a handle.
@@ -143,10 +178,16 @@ impl FileService {
     }
 
     pub(crate) fn create(&mut self, from: u64, size: u64) -> Result<u64, Errno> {
-        let content = match from {
-            0 => Content::memory("(written in the run)", true, &self.shared.fds)?,
-            from => self.content(from)?.copy(&self.shared.fds, size)?,
+        let (content, size) = match from {
+            0 => (Content::memory("(written in the run)", true, &self.shared.fds)?, 0),
+            from => {
+                let source = self.content(from)?.clone();
+                let room = self.quota.check_new(size, &self.shared.fds);
+                self.note_full(room)?;
+                (source.copy(&self.shared.fds, size)?, size)
+            }
         };
+        self.quota.add(&content, size);
         Ok(self.add(content))
     }
 
@@ -155,7 +196,14 @@ impl FileService {
     }
 
     pub(crate) fn write(&mut self, handle: u64, from: u64, len: u64, offset: u64) -> Result<u64, Errno> {
-        let content = self.content(handle)?;
+        let content = self.content(handle)?.clone();
+        let len = match content.is_result() {
+            true => self.output_room(&content, offset, len)?,
+            false => {
+                let room = self.quota.take(&content, offset, len, &self.shared.fds);
+                self.note_full(room)?
+            }
+        };
         let result = content.write(&self.shared.fds, from, len, offset);
         if let Err(errno) = result
             && content.is_result()
@@ -170,12 +218,37 @@ impl FileService {
         result
     }
 
-    pub(crate) fn truncate(&self, handle: u64, size: u64) -> Result<u64, Errno> {
-        self.content(handle)?.truncate(&self.shared.fds, size).map(|()| 0)
+    /// How much of a write to a result there is room for.
+    fn output_room(&mut self, content: &Content, offset: u64, len: u64) -> Result<u64, Errno> {
+        let room = self.output_bytes.saturating_sub(offset).min(len);
+        if room == 0 && len > 0 {
+            self.limit_met = Some(LimitMet::Output(self.output_bytes, content.name.clone()));
+            return Err(Errno::NOSPC);
+        }
+        Ok(room)
     }
 
+    /// Notes that there is no room for files, if so.
+    fn note_full<T>(&mut self, result: Result<T, Errno>) -> Result<T, Errno> {
+        if matches!(result, Err(Errno::NOSPC)) {
+            self.limit_met = Some(LimitMet::Disk(self.quota.limit()));
+        }
+        result
+    }
+
+    pub(crate) fn truncate(&mut self, handle: u64, size: u64) -> Result<u64, Errno> {
+        let content = self.content(handle)?.clone();
+        content.truncate(&self.shared.fds, size)?;
+        self.quota.resized(&content, size);
+        Ok(0)
+    }
+
+    /// Size of a file; of handle 0: of the disk.
     pub(crate) fn size(&self, handle: u64) -> Result<u64, Errno> {
-        self.content(handle)?.size(&self.shared.fds)
+        match handle {
+            0 => Ok(self.quota.limit()),
+            handle => self.content(handle)?.size(&self.shared.fds),
+        }
     }
 
     /// Says what `/proc` shows of mappings of a file.
@@ -189,16 +262,25 @@ impl FileService {
         self.content(handle)?.seek(&self.shared.fds, offset, whence)
     }
 
-    pub(crate) fn punch(&self, handle: u64, offset: u64, len: u64) -> Result<u64, Errno> {
-        self.content(handle)?.punch(&self.shared.fds, offset, len).map(|()| 0)
+    pub(crate) fn punch(&mut self, handle: u64, offset: u64, len: u64) -> Result<u64, Errno> {
+        let content = self.content(handle)?.clone();
+        content.punch(&self.shared.fds, offset, len)?;
+        self.quota.punched(&content, &self.shared.fds);
+        Ok(0)
     }
 
-    pub(crate) fn storage(&self, handle: u64) -> Result<u64, Errno> {
-        self.content(handle)?.storage(&self.shared.fds)
+    /// Memory that a file takes; handle 0: that all of the node's own take.
+    pub(crate) fn storage(&mut self, handle: u64) -> Result<u64, Errno> {
+        match handle {
+            0 => Ok(self.quota.measure(&self.shared.fds)),
+            handle => self.content(handle)?.storage(&self.shared.fds),
+        }
     }
 
     pub(crate) fn release(&mut self, handle: u64) {
-        self.handles.remove(&handle);
+        if let Some(content) = self.handles.remove(&handle) {
+            self.quota.released(content.id, Arc::strong_count(&content) == 1);
+        }
         if handle.is_multiple_of(1024) {
             self.open.retain(|_, content| content.strong_count() > 0);
         }

@@ -46,6 +46,15 @@ impl Loadable {
         })
     }
 
+    /// Memory that the program may write to from its start on, bytes.
+    fn writable_bytes(&self) -> u64 {
+        let segments = self.image.elf.segments.iter();
+        segments
+            .filter(|segment| segment.prot & WRITE != 0)
+            .map(|segment| segment.memory_size.next_multiple_of(PAGE))
+            .sum()
+    }
+
     fn error(&self, what: &str, errno: Errno) -> ExecError {
         ExecError {
             file: self.content.name.clone(),
@@ -81,6 +90,11 @@ pub(crate) fn exec_map(
             Errno::NOEXEC,
         ));
     }
+    let loaded = [Some(&program), interp.as_ref()];
+    let writable: u64 = loaded.iter().flatten().map(|image| image.writable_bytes()).sum();
+    spaces
+        .check_memory(writable)
+        .map_err(|errno| program.error("does not fit the program memory of its node", errno))?;
     let mut work = spaces
         .work(id)
         .ok_or_else(|| program.error("has no address space", Errno::NOMEM))?;
@@ -119,7 +133,9 @@ pub(crate) fn exec_map(
         exec.at_base = base;
         exec.entry = base + elf.entry;
     }
-    work.finish().map_err(no_room)
+    work.finish().map_err(no_room)?;
+    spaces.settle(id);
+    Ok(())
 }
 
 /// Bytes from the end of the image to the end of its trampolines.

@@ -32,7 +32,7 @@ use windtunnel_kernel::{FileName, abi};
 
 pub use backtrace::{Frame, backtrace};
 pub use elf::{Elf, ElfError, Segment};
-pub use files::{NodeFile, NodeFileError, Root, WriteError};
+pub use files::{FileLimits, LimitMet, NodeFile, NodeFileError, Root, WriteError};
 pub use host_failure::{HostFailure, take_host_failure};
 pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
@@ -169,6 +169,10 @@ pub struct NodeConfig {
     pub files: Vec<NodeFile>,
     /// Modification time of those, wall clock nanoseconds.
     pub files_mtime_ns: u64,
+    /// What files may take.
+    pub file_limits: FileLimits,
+    /// Most memory that all programs may have together, bytes; see [`LimitMet::Memory`].
+    pub memory_limit_bytes: u64,
 }
 
 /// The memory and file part of [`windtunnel_kernel::host::Host`] for one node; methods of the same names do the same.
@@ -196,13 +200,23 @@ impl ProcessHost {
     /// # Errors
     /// When its addresses are taken, or one of its files cannot be.
     pub fn new(shared: Arc<Shared>, config: &NodeConfig) -> Result<Self, ProcessError> {
-        let spaces = Spaces::new(shared.clone(), config.node, config.programs.clone()).map_err(|errno| {
-            ProcessError::Addresses {
-                range: config.programs.clone(),
-                errno,
-            }
+        let spaces = Spaces::new(
+            shared.clone(),
+            config.node,
+            config.programs.clone(),
+            config.memory_limit_bytes,
+        )
+        .map_err(|errno| ProcessError::Addresses {
+            range: config.programs.clone(),
+            errno,
         })?;
-        let files = FileService::new(shared.clone(), config.root, &config.files, config.files_mtime_ns)?;
+        let files = FileService::new(
+            shared.clone(),
+            config.root,
+            &config.files,
+            config.files_mtime_ns,
+            config.file_limits,
+        )?;
         Ok(Self {
             shared,
             spaces,
@@ -237,6 +251,11 @@ impl ProcessHost {
     /// The first failed write to an adopted file since the last call. The run must end with it.
     pub fn take_write_error(&mut self) -> Option<WriteError> {
         self.files.take_write_error()
+    }
+
+    /// The limit that programs met last, if any since the last call. To be asked where a call answered ENOSPC or ENOMEM.
+    pub fn take_limit_met(&mut self) -> Option<LimitMet> {
+        self.files.take_limit_met().or_else(|| self.spaces.take_limit_met())
     }
 
     /// Why programs could not be started since the last call, in more words than an error number.

@@ -15,6 +15,7 @@
 //! host's are not passed on.
 
 mod calls;
+mod commit;
 mod family;
 mod keys;
 mod low;
@@ -35,6 +36,7 @@ use crate::Shared;
 use crate::files::Content;
 use crate::sys::{Backing, EXEC, PAGE, Room};
 
+use commit::Commit;
 use family::Family;
 pub(crate) use low::{LOW_END, Low};
 use slots::{Places, Slots, take_from};
@@ -86,6 +88,8 @@ pub(crate) struct Space {
     stores: BTreeMap<u64, Store>,
     /// The key of its family, if it forked or was forked.
     family: Option<u64>,
+    /// What it counts for in the node's [`Commit`], bytes.
+    settled: u64,
 }
 
 /// The program break.
@@ -107,12 +111,13 @@ pub(crate) struct Spaces {
     families: BTreeMap<u64, Family>,
     /// Ids are never used twice, and not by two nodes: the kernels compare them with the low range's owner.
     next_id: u64,
+    commit: Commit,
     notes: BTreeSet<Note>,
 }
 
 impl Spaces {
-    /// Address spaces in `programs` for node number `node`.
-    pub(crate) fn new(shared: Arc<Shared>, node: u32, programs: Range<u64>) -> Result<Self, Errno> {
+    /// Address spaces in `programs` for node number `node`, which may have `memory_limit` bytes together.
+    pub(crate) fn new(shared: Arc<Shared>, node: u32, programs: Range<u64>, memory_limit: u64) -> Result<Self, Errno> {
         if !programs.start.is_multiple_of(SLOT) || !programs.end.is_multiple_of(SLOT) {
             return Err(Errno::INVAL);
         }
@@ -124,6 +129,7 @@ impl Spaces {
             spaces: BTreeMap::new(),
             families: BTreeMap::new(),
             next_id: (u64::from(node) + 1) << 32,
+            commit: Commit::new(memory_limit),
             notes: BTreeSet::new(),
         })
     }
@@ -146,6 +152,7 @@ impl Spaces {
             places: Places::default(),
             stores: BTreeMap::new(),
             family: None,
+            settled: 0,
         };
         self.spaces.insert(id, space);
         Ok(id)
@@ -167,6 +174,7 @@ impl Spaces {
     /// Drops a space.
     pub(crate) fn destroy(&mut self, id: u64) {
         self.leave_family(id);
+        self.forget(id);
         if let Some(mut work) = self.work(id) {
             work.clear();
             if let Some(space) = self.spaces.remove(&id) {
@@ -191,10 +199,21 @@ impl Spaces {
         args: &[u64; 6],
         content: Option<Arc<Content>>,
     ) -> Result<u64, Errno> {
+        let space = self.spaces.get(&id).ok_or(Errno::NOMEM)?;
+        let (growth, heap_end) = (commit::growth(&space.tree, space.heap.end, nr, args), space.heap.end);
+        if let Err(errno) = self.check_memory(growth) {
+            // The program break answers where it stays.
+            return if i64::from(nr) == libc::SYS_brk {
+                Ok(heap_end)
+            } else {
+                Err(errno)
+            };
+        }
         self.before_change(id, nr, args)?;
         let mut work = self.work(id).ok_or(Errno::NOMEM)?;
         let result = work.call(nr, args, content);
         let synced = work.sync_low();
+        self.settle(id);
         if matches!(i64::from(nr), libc::SYS_mmap | libc::SYS_mprotect) && args[2] & u64::from(EXEC) != 0 {
             self.tell_images(id);
         }
@@ -220,6 +239,7 @@ impl Spaces {
             families: &mut self.families,
             room: &self.room,
             shared: &self.shared,
+            commit: &mut self.commit,
             notes: &mut self.notes,
         })
     }
@@ -272,6 +292,7 @@ pub(crate) struct Work<'a> {
     families: &'a mut BTreeMap<u64, Family>,
     room: &'a Arc<Room>,
     shared: &'a Shared,
+    commit: &'a mut Commit,
     notes: &'a mut BTreeSet<Note>,
 }
 

@@ -53,6 +53,9 @@ pub(crate) struct RunDoc {
     pub epoch: Option<Text>,
     /// `none` (default) or `all`: which interfaces are captured unless they say so themselves.
     pub capture: Option<Text>,
+    /// Most bytes of each standard output and error of a program, 1GiB by default. Beyond it programs get ENOSPC.
+    #[schemars(with = "Option<SizeText>")]
+    pub output_limit: Option<Text>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -75,6 +78,12 @@ pub(crate) struct NodeDefaultsDoc {
     /// RAM of the kernel.
     #[schemars(with = "Option<SizeText>")]
     pub memory: Option<Text>,
+    /// Most memory that the node's programs may have together.
+    #[schemars(with = "Option<SizeText>")]
+    pub program_memory: Option<Text>,
+    /// Most bytes that the node's files may take.
+    #[schemars(with = "Option<SizeText>")]
+    pub disk: Option<Text>,
     /// What work costs on the CPU: `instant` (default), or its costs.
     pub cpu: Option<Flexible<CpuDoc>>,
     /// What nodes see as `/`: `host` (default), a folder, or an image.
@@ -102,6 +111,13 @@ pub(crate) struct NodeDoc {
     /// RAM of the kernel, 64MiB by default.
     #[schemars(with = "Option<SizeText>")]
     pub memory: Option<Text>,
+    /// Most memory that its programs may have together, 16GiB by default: what is mapped private and writable, or shared
+    /// without a file, and not with MAP_NORESERVE. Beyond it they get ENOMEM.
+    #[schemars(with = "Option<SizeText>")]
+    pub program_memory: Option<Text>,
+    /// Most bytes that files written in the node may take, 16GiB by default. Beyond it programs get ENOSPC.
+    #[schemars(with = "Option<SizeText>")]
+    pub disk: Option<Text>,
     /// What work costs on the CPU: `instant` (default), or costs in place of those of `defaults`.
     pub cpu: Option<Flexible<CpuDoc>>,
     /// What it sees as `/`: `host` (default), a folder, or an image: a tar of a root, a `docker save`, an OCI image layout.

@@ -38,6 +38,8 @@ pub struct Run {
     pub seed: u64,
     /// What the nodes' clocks show at virtual time 0: seconds since 1970 (UTC); 2026-01-01 unless given.
     pub epoch_s: u64,
+    /// Most bytes of each program's standard output, and of its standard error; 1 GiB unless given.
+    pub output_limit_bytes: u64,
 }
 
 /// What a node is for.
@@ -62,6 +64,10 @@ pub struct Node {
     pub kernel: String,
     /// RAM of its kernel; a multiple of 4 KiB.
     pub memory_bytes: u64,
+    /// Most memory that its programs may have together; 16 GiB unless given.
+    pub program_memory_bytes: u64,
+    /// Most memory that files written in it may take; 16 GiB unless given.
+    pub disk_bytes: u64,
     /// What work costs on its CPU; nothing unless given.
     pub cpu: Cpu,
     /// What it sees as `/`.

@@ -114,6 +114,14 @@ const CASES: &[(&str, &str, &str)] = &[
     ),
     ("empty root", "  h2:\n", "  h2:\n    root: \"\"\n"),
     ("root without a path", "  h2:\n", "  h2:\n    root: {name: \"web:1\"}\n"),
+    (
+        "too little memory for programs",
+        "  h2:\n",
+        "  h2:\n    program_memory: 4kB\n",
+    ),
+    ("disk without unit", "  h2:\n", "  h2:\n    disk: 10\n"),
+    ("disk too large", "  h2:\n", "  h2:\n    disk: 2000GB\n"),
+    ("no room for output", "{stop: 10s}", "{stop: 10s, output_limit: 0B}"),
     ("unknown model of a CPU", "  h2:\n", "  h2:\n    cpu: fast\n"),
     ("unknown cost", "  h2:\n", "  h2:\n    cpu: {sycall: 1us}\n"),
     (

@@ -65,6 +65,8 @@ fn nodes_take_defaults_and_own_values() {
         panic!("three nodes")
     };
     assert_eq!((h1.memory_bytes, r1.memory_bytes), (32 << 20, 64_000_000));
+    let limits = |node: &windtunnel_scenario::Node| (node.program_memory_bytes, node.disk_bytes);
+    assert_eq!(limits(h1), (16 << 30, 16 << 30));
     let cpu = |syscall_ns, copy_ps| Cpu {
         syscall: SimDuration::from_ns(syscall_ns),
         copy: ByteCost::from_ps(copy_ps),

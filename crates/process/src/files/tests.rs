@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
+const LIMITS: FileLimits = FileLimits {
+    disk_bytes: 1 << 20,
+    output_bytes: 1000,
+};
+
 struct Fixture {
     service: FileService,
     _root: tempfile::TempDir,
@@ -76,7 +81,7 @@ fn fixture_as(kind: fn(PathBuf) -> Root, files: &[(&str, &str)]) -> Result<Fixtu
         .collect();
     let shared = Shared::with_roots(&[kind(dir.into())], None).unwrap();
     Ok(Fixture {
-        service: FileService::new(shared, 0, &files, 7)?,
+        service: FileService::new(shared, 0, &files, 7, LIMITS)?,
         _root: root,
     })
 }
@@ -190,7 +195,7 @@ fn files_of_two_roots_are_told_apart() {
     let shared = Shared::with_roots(&roots, None).unwrap();
     let mut images = Vec::new();
     for root in 0..2 {
-        let mut files = FileService::new(shared.clone(), root, &[], 0).unwrap();
+        let mut files = FileService::new(shared.clone(), root, &[], 0, LIMITS).unwrap();
         let mut attr = no_attr();
         files.lookup(1, b"program", &mut attr).unwrap();
         let handle = files.open(attr.id).unwrap();
@@ -360,4 +365,39 @@ fn written_files_are_copies() {
     assert_eq!(node.text("/etc/passwd").unwrap(), "root");
     node.service.release(upper);
     assert_eq!(node.service.size(upper), Err(Errno::BADF));
+}
+
+#[test]
+fn output_ends_at_its_limit() {
+    let mut node = fixture(&[]).unwrap();
+    let file = tempfile::tempfile().unwrap();
+    let handle = node.service.adopt(file.into(), "h1/sh-0.stdout").unwrap();
+    let bytes = [b'y'; 600];
+    let at = bytes.as_ptr() as u64;
+    assert_eq!(node.service.write(handle, at, 600, 0), Ok(600));
+    assert_eq!(node.service.write(handle, at, 600, 600), Ok(400));
+    assert_eq!(node.service.take_limit_met(), None);
+    assert_eq!(node.service.write(handle, at, 600, 1000), Err(Errno::NOSPC));
+    let met = LimitMet::Output(1000, "h1/sh-0.stdout".into());
+    assert_eq!(node.service.take_limit_met(), Some(met));
+    assert_eq!(node.service.take_write_error(), None, "nothing is lost");
+}
+
+#[test]
+fn what_a_node_writes_is_bounded() {
+    let mut node = fixture(&[]).unwrap();
+    let bytes = vec![1_u8; 1 << 20];
+    let at = bytes.as_ptr() as u64;
+    let first = node.service.create(0, 0).unwrap();
+    assert_eq!(node.service.write(first, at, 1 << 20, 4096), Ok(1 << 20));
+    let second = node.service.create(0, 0).unwrap();
+    assert_eq!(node.service.write(second, at, 1, 0), Err(Errno::NOSPC));
+    assert_eq!(node.service.take_limit_met(), Some(LimitMet::Disk(1 << 20)));
+    assert_eq!(node.service.create(first, 1).map(drop), Err(Errno::NOSPC), "a copy");
+    assert_eq!(
+        (node.service.size(0), node.service.storage(0)),
+        (Ok(1 << 20), Ok(1 << 20))
+    );
+    node.service.release(first);
+    assert_eq!(node.service.write(second, at, 1, 0), Ok(1));
 }

@@ -20,6 +20,11 @@ fn host(number: u64, files: Vec<crate::NodeFile>) -> ProcessHost {
         programs: start..start + (8 << 32),
         files,
         files_mtime_ns: 0,
+        file_limits: crate::FileLimits {
+            disk_bytes: 1 << 30,
+            output_bytes: 1 << 30,
+        },
+        memory_limit_bytes: 1 << 40,
     };
     ProcessHost::new(shared, &config).unwrap()
 }

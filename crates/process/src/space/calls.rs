@@ -76,6 +76,12 @@ impl Work<'_> {
         }
         let prot = (prot & PROT_MASK) as u8;
         let kind = map_kind(content, flags, prot, may as u8, offset, len, &self.shared.fds)?;
+        if let Kind::File(file) = &kind
+            && flag(libc::MAP_ANONYMOUS)
+            && !flag(libc::MAP_NORESERVE)
+        {
+            self.commit.share(&file.content, len);
+        }
         if fixed {
             self.map_with_text(
                 address,
@@ -478,6 +484,7 @@ fn map_kind(
     }
     let Some(content) = content else {
         return match kind {
+            libc::MAP_PRIVATE if flags & libc::MAP_NORESERVE as u64 != 0 => Ok(Kind::Anonymous(Role::Reserved)),
             libc::MAP_PRIVATE => Ok(Kind::Anonymous(Role::Mapped)),
             libc::MAP_SHARED if flags & libc::MAP_GROWSDOWN as u64 == 0 => {
                 // A memory file, so that growing and doubling it with mremap is as for any file.

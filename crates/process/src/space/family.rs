@@ -66,6 +66,8 @@ impl Space {
 impl Spaces {
     /// A private copy of a space. The copy is parked, the original in place.
     pub(crate) fn fork(&mut self, id: u64) -> Result<u64, Errno> {
+        let committed = self.spaces.get(&id).ok_or(Errno::NOMEM)?.tree.committed();
+        self.check_memory(committed)?;
         self.activate(id);
         let key = self.join_family(id);
         self.find_places(id)?;
@@ -79,6 +81,7 @@ impl Spaces {
         child.slots.iter().for_each(|range| self.slots.share(range));
         self.families.get_mut(&key).expect("joined above").members.push(id);
         self.spaces.insert(id, child);
+        self.settle(id);
         self.tell_images(id);
         Ok(id)
     }
@@ -99,6 +102,7 @@ impl Spaces {
             places: Places::default(),
             stores: BTreeMap::new(),
             family: parent.family,
+            settled: 0,
         }
     }
 

@@ -19,12 +19,16 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) fn new() -> Self {
+        Self::with_memory(1 << 40)
+    }
+
+    pub(crate) fn with_memory(limit: u64) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         // Beside the nodes' addresses, which tests of other modules look at.
         let start = 0x5000_0000_0000 + number * 12 * SLOT;
         let shared = Shared::new(std::path::Path::new("/")).unwrap();
-        let spaces = Spaces::new(shared, number as u32, start..start + 12 * SLOT).unwrap();
+        let spaces = Spaces::new(shared, number as u32, start..start + 12 * SLOT, limit).unwrap();
         Self {
             spaces,
             scratch: Self::scratch(),

@@ -36,6 +36,8 @@ pub(crate) enum Kind {
 pub(crate) enum Role {
     /// Mapped by the program, or the part of an image without contents in the file.
     Mapped,
+    /// Mapped by the program with MAP_NORESERVE.
+    Reserved,
     /// Below the program break.
     Heap,
     /// The stack made at exec.
@@ -138,6 +140,8 @@ impl Vma {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tree {
     map: BTreeMap<u64, Vma>,
+    /// Sum of [`Vma::committed`].
+    committed: u64,
 }
 
 impl Tree {
@@ -197,6 +201,7 @@ impl Tree {
     /// Adds a mapping where there is none.
     pub(crate) fn insert(&mut self, start: u64, vma: Vma) {
         debug_assert!(self.is_empty(start..vma.end), "{start:#x}..{:#x} is taken", vma.end);
+        self.committed += vma.committed(start);
         self.map.insert(start, vma);
     }
 
@@ -205,9 +210,12 @@ impl Tree {
         self.split(range.start);
         self.split(range.end);
         let keys: Vec<u64> = self.map.range(range).map(|(&start, _)| start).collect();
-        keys.into_iter()
+        let removed: Vec<(u64, Vma)> = keys
+            .into_iter()
             .map(|start| (start, self.map.remove(&start).expect("key just seen")))
-            .collect()
+            .collect();
+        self.committed -= committed(&removed);
+        removed
     }
 
     /// Makes `address` a boundary between mappings.
@@ -249,7 +257,27 @@ impl Tree {
     /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.map.clear();
+        self.committed = 0;
     }
+
+    /// Bytes that all mappings count for in the node's program memory.
+    pub(super) fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// Bytes that those of `range` count for.
+    pub(super) fn committed_in(&self, range: Range<u64>) -> u64 {
+        let inside = |(start, vma): (u64, &Vma)| {
+            let counted = vma.committed(start) > 0;
+            let len = vma.end.min(range.end).saturating_sub(start.max(range.start));
+            if counted { len } else { 0 }
+        };
+        self.overlapping(range.clone()).map(inside).sum()
+    }
+}
+
+fn committed(mappings: &[(u64, Vma)]) -> u64 {
+    mappings.iter().map(|(start, vma)| vma.committed(*start)).sum()
 }
 
 #[cfg(test)]

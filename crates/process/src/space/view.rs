@@ -86,7 +86,7 @@ impl Work<'_> {
         match &vma.kind {
             Kind::Anonymous(Role::Heap) => out.flags = abi::MAP_HEAP,
             Kind::Anonymous(Role::Stack) => out.flags = abi::MAP_STACK,
-            Kind::Anonymous(Role::Mapped) | Kind::Gap { .. } | Kind::Trampolines { .. } => {}
+            Kind::Anonymous(Role::Mapped | Role::Reserved) | Kind::Gap { .. } | Kind::Trampolines { .. } => {}
             Kind::File(file) => {
                 out.flags = abi::MAP_FILE | if file.shared { abi::MAP_SHARED } else { 0 };
                 out.offset = file.offset;

@@ -6,10 +6,11 @@ mod link;
 mod node;
 mod process;
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
-use windtunnel_base::{SimDuration, SimTime};
+use windtunnel_base::{ByteSize, SimDuration, SimTime};
 
 use crate::document::{DefaultsDoc, Document, RunDoc};
 use crate::error::{Problem, ScenarioError};
@@ -27,6 +28,10 @@ const LAST_S: u64 = u32::MAX as u64;
 
 /// 2026-01-01T00:00:00Z.
 const DEFAULT_EPOCH_S: u64 = 1_767_225_600;
+
+/// Of each file that a program's output goes to.
+const DEFAULT_OUTPUT_LIMIT: ByteSize = ByteSize::from_mib(1 << 10);
+const OUTPUT_LIMIT_RANGE: RangeInclusive<ByteSize> = ByteSize(4096)..=ByteSize::from_mib(1 << 20);
 
 impl Scenario {
     /// Reads a scenario file. `path` names it in errors; relative sources of files count from its folder.
@@ -116,7 +121,17 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
         .map(leaf::epoch)
         .transpose()?
         .unwrap_or(DEFAULT_EPOCH_S);
-    let run = Run { stop, seed, epoch_s };
+    let run = Run {
+        stop,
+        seed,
+        epoch_s,
+        output_limit_bytes: node::amount(
+            doc.output_limit.as_ref(),
+            "a limit for a program's output",
+            DEFAULT_OUTPUT_LIMIT,
+            OUTPUT_LIMIT_RANGE,
+        )?,
+    };
     if !run.ends_in_time() {
         let text = doc.epoch.as_ref().unwrap_or(&doc.stop);
         return Err(

@@ -22,6 +22,13 @@ const MEMORY_MIN: ByteSize = ByteSize::from_mib(16);
 const MEMORY_MAX: ByteSize = ByteSize::from_mib(2048);
 const PAGE_BYTES: u64 = 4096;
 
+/// What programs may have, and files take, in a node that does not say: the same on every host, since both show inside.
+const DEFAULT_PROGRAM_MEMORY: ByteSize = ByteSize::from_mib(16 << 10);
+const DEFAULT_DISK: ByteSize = ByteSize::from_mib(16 << 10);
+const LIMIT_MIN: ByteSize = ByteSize::from_mib(1);
+/// More than there are addresses.
+const LIMIT_MAX: ByteSize = ByteSize::from_mib(1 << 20);
+
 /// Most that one thing may cost: more would be a mistake, and nothing overflows below it.
 const EVENT_COST_MAX: SimDuration = SimDuration::from_s(1);
 const BYTE_COST_MAX: ByteCost = ByteCost::from_ps(1_000_000);
@@ -78,7 +85,27 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
         kind,
         position: doc.position,
         kernel: kernel.to_owned(),
-        memory_bytes: memory(doc.memory.as_ref().or(defaults.and_then(|node| node.memory.as_ref())))?,
+        memory_bytes: amount(
+            doc.memory.as_ref().or(defaults.and_then(|node| node.memory.as_ref())),
+            "an amount of memory for a node",
+            DEFAULT_MEMORY,
+            MEMORY_MIN..=MEMORY_MAX,
+        )?
+        .next_multiple_of(PAGE_BYTES),
+        program_memory_bytes: amount(
+            doc.program_memory
+                .as_ref()
+                .or(defaults.and_then(|node| node.program_memory.as_ref())),
+            "an amount of memory for a node's programs",
+            DEFAULT_PROGRAM_MEMORY,
+            LIMIT_MIN..=LIMIT_MAX,
+        )?,
+        disk_bytes: amount(
+            doc.disk.as_ref().or(defaults.and_then(|node| node.disk.as_ref())),
+            "an amount of space for a node's files",
+            DEFAULT_DISK,
+            LIMIT_MIN..=LIMIT_MAX,
+        )?,
         cpu: cpu(&[defaults.and_then(|node| node.cpu.as_ref()), doc.cpu.as_ref()])?,
         routes: doc
             .routes
@@ -119,19 +146,27 @@ pub(super) fn check_name(name: &Text) -> Result<(), Problem> {
     )
 }
 
-fn memory(text: Option<&Text>) -> Result<u64, Problem> {
+/// Bytes; `what` with its article.
+pub(super) fn amount(
+    text: Option<&Text>,
+    what: &str,
+    default: ByteSize,
+    range: std::ops::RangeInclusive<ByteSize>,
+) -> Result<u64, Problem> {
     let Some(text) = text else {
-        return Ok(DEFAULT_MEMORY.as_bytes());
+        return Ok(default.as_bytes());
     };
     let size: ByteSize = leaf::quantity(text)?;
-    if size < MEMORY_MIN || size > MEMORY_MAX {
-        return Err(Problem::new(
-            text.at,
-            format!("`{}` is not an amount of memory for a node", text.value),
-        )
-        .allowed(format!("{MEMORY_MIN} to {MEMORY_MAX}")));
+    if !range.contains(&size) {
+        return Err(
+            Problem::new(text.at, format!("`{}` is not {what}", text.value)).allowed(format!(
+                "{} to {}",
+                range.start(),
+                range.end()
+            )),
+        );
     }
-    Ok(size.as_bytes().next_multiple_of(PAGE_BYTES))
+    Ok(size.as_bytes())
 }
 
 /// Later layers win, value by value; `instant` takes back what was given before.
