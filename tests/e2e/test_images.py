@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """Nodes whose root is a folder or an image: what they see, and that the host does not show through."""
 
+import fcntl
 import gzip
 import json
 import os
@@ -8,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +346,60 @@ def test_a_run_on_an_image_opens_no_file_of_the_host(
     outside = {path for path in opened if not path.startswith((str(engine), str(runner.folder), str(folder)))}
     # The manifest tells what host it was; no node sees that.
     assert {path for path in outside if path.startswith(places)} <= {"/etc/os-release"}
+
+
+def test_the_cache_is_listed_and_pruned(runner: Runner, folder: Path, attempt: Callable[..., Program]) -> None:
+    env = {"WINDTUNNEL_CACHE": str(runner.cache)}
+    assert attempt("image", "list", **env) == Program(0, "", "")
+    assert attempt("image", "prune", **env).stdout == "0 images removed, 0 MiB\n"
+    runner.run(scenario(str(folder / "root.tar")))
+    rows = json.loads(attempt("image", "list", "--json", **env).stdout)
+    assert [(row["kind"], row["origin"]) for row in rows] == [("tar", str(folder / "root.tar"))]
+    assert rows[0]["sha256"][:12] in attempt("image", "list", **env).stdout
+    # What was left behind by a run that was killed goes, what a run uses stays.
+    (runner.cache / "images/.unfinished-1-0").mkdir()
+    used = os.open(rows[0]["folder"], os.O_RDONLY)
+    fcntl.flock(used, fcntl.LOCK_SH)
+    assert attempt("image", "prune", **env).stdout == "0 images removed, 0 MiB; 1 in use stay\n"
+    os.close(used)
+    assert attempt("image", "prune", **env).stdout.startswith("1 images removed, ")
+    assert [path.name for path in (runner.cache / "images").iterdir()] == [".lock"]
+    # A cache that was damaged is made anew.
+    digest = runner.run(scenario(str(folder / "root.tar")))["digest"]
+    index = next((runner.cache / "images").glob("*/index"))
+    index.write_bytes(index.read_bytes()[:-1])
+    assert runner.run(scenario(str(folder / "root.tar")))["digest"] == digest
+
+
+def test_why_no_image_can_be_built(attempt: Callable[..., Program], tmp_path: Path) -> None:
+    out = tmp_path / "web.tar"
+    failed = attempt("image", "build", "-o", out, "--packages", "curl", PATH=str(tmp_path))
+    assert failed.code == 2 and "mmdebstrap is not installed\nhint: apt install mmdebstrap" in failed.stderr
+    failed = attempt("image", "build", "-o", out, "--packages", "curl,--aptopt=x")
+    assert failed.code == 2 and "`--aptopt=x` cannot be the name of a package" in failed.stderr
+    assert list(tmp_path.iterdir()) == []
+    out.write_text("mine", encoding="ascii")
+    failed = attempt("image", "build", "-o", out, "--packages", "curl")
+    assert failed.code == 2 and "is there already\nhint: `--force` replaces it" in failed.stderr
+    assert out.read_text(encoding="ascii") == "mine"
+
+
+@pytest.mark.full
+def test_an_image_of_packages_is_the_same_twice(
+    runner: Runner, attempt: Callable[..., Program], tmp_path: Path
+) -> None:
+    built = []
+    for name, packages in (("one.tar", "iputils-ping,busybox-static"), ("two.tar", "busybox-static,iputils-ping")):
+        done = subprocess.run(
+            [runner.engine, "image", "build", "-o", tmp_path / name, "--packages", packages, "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        built.append(json.loads(done.stdout))
+    assert built[0]["sha256"] == built[1]["sha256"] == images.digest((tmp_path / "two.tar").read_bytes())
+    assert {"busybox-static", "iputils-ping", "libc6"} <= {package["name"] for package in built[0]["packages"]}
+    text = scenario(str(tmp_path / "one.tar"), {"exec": "ping -c 1 h2"})
+    text["nodes"]["h1"]["setup"] = ["busybox ip link set lo up"]
+    assert "1 received" in runner.stdout(runner.run(text), 1)
+    assert runner.manifest()["roots"][0]["sha256"] == built[0]["sha256"]

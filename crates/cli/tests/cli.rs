@@ -76,6 +76,10 @@ fn help_of_every_verb() {
     help(&["kernel"], "help/kernel.txt");
     help(&["kernel", "build"], "help/kernel-build.txt");
     help(&["kernel", "list"], "help/kernel-list.txt");
+    help(&["image"], "help/image.txt");
+    help(&["image", "build"], "help/image-build.txt");
+    help(&["image", "list"], "help/image-list.txt");
+    help(&["image", "prune"], "help/image-prune.txt");
     help(&["syscalls"], "help/syscalls.txt");
     help(&["doctor"], "help/doctor.txt");
     help(&["schema"], "help/schema.txt");

@@ -59,6 +59,20 @@ pub enum ImageError {
         /// What is there.
         names: Vec<String>,
     },
+    /// A program that does the work is not there.
+    #[error("{tool} is not installed")]
+    NoTool {
+        /// Its name.
+        tool: &'static str,
+    },
+    /// A program that does the work failed.
+    #[error("{tool} failed ({status}); its messages are above")]
+    ToolFailed {
+        /// Its name.
+        tool: &'static str,
+        /// How it ended.
+        status: String,
+    },
     /// Somebody asked to stop.
     #[error("interrupted")]
     Interrupted,
@@ -77,6 +91,12 @@ impl ImageError {
             Self::Platform { .. } => "with Docker: `docker pull --platform linux/amd64 NAME`, then save it again".into(),
             Self::Several { names } => format!("say which, as in {{image: FILE, name: {:?}}}", names[0]),
             Self::NoSuchName { .. } => "names are those of `docker save`, or the reference names of the OCI index".into(),
+            Self::NoTool { tool } => format!("apt install {tool}"),
+            Self::ToolFailed { .. } => {
+                "without root it needs user namespaces, newuidmap (apt install uidmap), and lines for the user in \
+                 /etc/subuid and /etc/subgid"
+                    .into()
+            }
             _ => return None,
         })
     }

@@ -10,6 +10,7 @@ mod archive;
 mod cache;
 mod compression;
 mod config;
+mod debian;
 mod digest;
 mod error;
 mod layers;
@@ -19,6 +20,7 @@ mod tree;
 
 pub use cache::{Cache, Cached, Pruned};
 pub use config::Config;
+pub use debian::{Built, EPOCH_S, Package, Recipe, build as build_debian};
 pub use error::ImageError;
 pub use open::{Image, Unpacker, check};
 pub use tree::{About, Data, Entry, Kind};

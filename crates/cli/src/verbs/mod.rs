@@ -6,6 +6,7 @@ mod diff;
 mod doctor;
 mod exec;
 mod gdb;
+mod image;
 mod kernel;
 mod logs;
 mod man;
@@ -35,6 +36,7 @@ pub enum Verb {
     Diff(diff::Args),
     Validate(validate::Args),
     Kernel(kernel::Args),
+    Image(image::Args),
     Syscalls(syscalls::Args),
     Doctor(doctor::Args),
     Schema(schema::Args),
@@ -56,6 +58,7 @@ impl Verb {
             Self::Diff(args) => diff::run(&args),
             Self::Validate(args) => validate::run(&args),
             Self::Kernel(args) => kernel::run(&args),
+            Self::Image(args) => image::run(&args),
             Self::Syscalls(args) => syscalls::run(&args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Schema(args) => schema::run(&args),
