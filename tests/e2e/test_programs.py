@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from conftest import Program
 from scenarios import Mapping, pair, tcp_pair
 from simulate import Simulation
@@ -68,6 +69,16 @@ def test_nodes_see_their_own_files_and_clock(run: Callable[..., Simulation]) -> 
     assert result.stdout("h1") == "h1\nhello\n"
     assert result.stdout("h1", 1) == "1767225600.250000000\n"
     assert result.stdout("h1", 2) == "1\n"
+
+
+@pytest.mark.parametrize("given", [{}, {"stdin": "hello\n"}], ids=["nothing", "text"])
+def test_standard_input_cannot_be_written_to(run: Callable[..., Simulation], given: Mapping) -> None:
+    script = "cat; grep flags /proc/self/fdinfo/0; echo x >&0 || echo refused"
+    result = run(pair([{"exec": ["bash", "-c", script], **given}], [], LINK, stop="1s"))
+    access_mode = r"flags:\t0\d*0\n"
+    assert re.fullmatch(given.get("stdin", "") + access_mode + "refused\n", result.stdout("h1"))
+    error = (result.out / result.process("h1")["stderr"]).read_text(encoding="utf-8")
+    assert "Bad file descriptor" in error
 
 
 def test_unsupported_calls_are_warned_of_once(run: Callable[..., Simulation], tmp_path: Path) -> None:

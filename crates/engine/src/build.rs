@@ -157,7 +157,8 @@ impl Builder<'_> {
             if number == 0 {
                 self.record_kernel(node, spec);
             }
-            configure(&mut NodeCalls { node, outbox }, spec)?;
+            let no_input = configure(&mut NodeCalls { node, outbox }, spec)?;
+            nodes[number].programs.set_no_input(no_input);
             self.books.shared.progress.virtual_ns.store(0, Ordering::Relaxed);
         }
         Ok(nodes)

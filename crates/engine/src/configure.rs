@@ -51,11 +51,12 @@ const DEV_LINKS: [(&str, &str); 4] = [
 /// Room for a netlink answer, bytes.
 const ANSWER_BYTES: usize = 16 * 1024;
 
-/// Configures `node` as the scenario says.
+/// Configures `node` as the scenario says. The descriptor of process 1 that programs without input read from: `/dev/null`, which
+/// they cannot write to, as elsewhere.
 ///
 /// # Errors
 /// The first step the kernel refuses, with its reason.
-pub fn configure(calls: &mut dyn Calls, node: &Node) -> Result<(), EngineError> {
+pub fn configure(calls: &mut dyn Calls, node: &Node) -> Result<i32, EngineError> {
     let mut setup = Setup {
         calls,
         node: &node.name,
@@ -95,7 +96,12 @@ pub fn configure(calls: &mut dyn Calls, node: &Node) -> Result<(), EngineError> 
             describe_route(&route.to.to_string(), route.via, route.dev.as_deref())
         })?;
     }
-    netlink.close(&mut setup)
+    netlink.close(&mut setup)?;
+    let flags = value((libc::O_RDONLY | libc::O_CLOEXEC).into());
+    let (fd, _) = setup.call(libc::SYS_open, vec![text("/dev/null"), flags, value(0)], || {
+        "open /dev/null".into()
+    })?;
+    Ok(fd as i32)
 }
 
 fn index_of(indices: &[(&str, u32)], name: &str) -> u32 {

@@ -136,7 +136,14 @@ fn a_node_is_configured_in_order() {
     let sysctl = at(libc::SYS_open, "/proc/sys/net/ipv4/ip_forward");
     assert_eq!(sent.len(), 7);
     assert!(sent[1] < sysctl && sysctl < sent[2]);
-    assert_eq!(kernel.calls.last().unwrap(), &(libc::SYS_close, vec!["7".to_owned()]));
+    let [.., closed, opened] = &kernel.calls[..] else {
+        panic!()
+    };
+    assert_eq!(closed, &(libc::SYS_close, vec!["7".to_owned()]));
+    let null = ["/dev/null", &libc::O_CLOEXEC.to_string(), "0"]
+        .map(str::to_owned)
+        .to_vec();
+    assert_eq!(opened, &(libc::SYS_open, null));
 }
 
 #[test]

@@ -41,6 +41,8 @@ pub struct Programs {
     image_environment: Vec<(String, String)>,
     ready: Vec<Ready>,
     out: OutDir,
+    /// What programs without input read from.
+    no_input: Descriptor,
 }
 
 impl Programs {
@@ -76,7 +78,13 @@ impl Programs {
             image_environment: defaults.image_environment().to_vec(),
             ready,
             out: out.clone(),
+            no_input: Descriptor::Null,
         })
+    }
+
+    /// Has programs without input read from this descriptor of process 1.
+    pub fn set_no_input(&mut self, fd: i32) {
+        self.no_input = Descriptor::OfInit(fd);
     }
 
     /// The request that starts program `index`. Its key is one above `index`.
@@ -86,7 +94,7 @@ impl Programs {
     pub fn spawn_spec(&self, index: usize, host: &mut ProcessHost) -> Result<SpawnSpec, EngineError> {
         let ready = &self.ready[index];
         let descriptors = [
-            ready.stdin(&self.node, host)?,
+            ready.stdin(&self.node, host)?.unwrap_or(self.no_input),
             self.adopt(&ready.logs.stdout, &ready.logs.stdout_path, host)?,
             self.adopt(&ready.logs.stderr, &ready.logs.stderr_path, host)?,
         ];
@@ -348,10 +356,10 @@ impl Ready {
         })
     }
 
-    /// What it reads on standard input.
-    fn stdin(&self, node: &str, host: &mut ProcessHost) -> Result<Descriptor, EngineError> {
+    /// What it reads on standard input, if there is something.
+    fn stdin(&self, node: &str, host: &mut ProcessHost) -> Result<Option<Descriptor>, EngineError> {
         let Some(text) = &self.stdin else {
-            return Ok(Descriptor::Null);
+            return Ok(None);
         };
         let refused = |errno: i64| EngineError::Output {
             node: node.to_owned(),
@@ -370,7 +378,7 @@ impl Ready {
             }
             done += wrote as usize;
         }
-        Ok(Descriptor::File(handle as u64))
+        Ok(Some(Descriptor::File(handle as u64)))
     }
 }
 
