@@ -32,8 +32,8 @@ use crate::wire::Port;
 /// last fraction of a microsecond before each of its timers). Programs that wait never notice.
 const QUANTUM_CALLS: u32 = 64;
 const QUANTUM_NS: u32 = 64_000;
-/// Kernel command line of every node.
-const COMMAND_LINE: &str = "";
+/// What a kernel takes for the size of its files unless told (WTFS_BLOCKS in kernel/arch/wt/wtfs.h), bytes.
+const USUAL_DISK_BYTES: u64 = 16 << 30;
 const NS_PER_S: u64 = 1_000_000_000;
 /// Source numbers of events: 0 is the scenario, a kernel is its node's number plus this, clients come after the last kernel.
 pub const FIRST_KERNEL: u32 = 1;
@@ -255,7 +255,7 @@ impl Builder<'_> {
             ram_bytes: spec.memory_bytes.next_multiple_of(PAGE_BYTES),
             seed: random::stream(self.options.seed, &format!("node/{}", spec.name)),
             epoch_s: self.scenario.run.epoch_s,
-            cmdline: CString::new(COMMAND_LINE).expect("the command line has no NUL"),
+            cmdline: CString::new(command_line(spec)).expect("the command line has no NUL"),
             nics: nics.collect(),
             quantum_calls: QUANTUM_CALLS,
             quantum_ns: QUANTUM_NS,
@@ -326,6 +326,14 @@ fn image_hook(debug: DebugHooks, nodes: Vec<String>) -> ImageHook {
         true => (debug.image)(image.path, image.bias, &nodes[image.node as usize]),
         false => (debug.image_gone)(image.path, image.bias),
     })
+}
+
+/// The kernel's command line: empty but for what is unusual.
+fn command_line(spec: &NodeSpec) -> String {
+    match spec.disk_bytes {
+        USUAL_DISK_BYTES => String::new(),
+        bytes => format!("wtfs_disk={bytes}"),
+    }
 }
 
 /// What ethtool shows of a link, Mb/s.

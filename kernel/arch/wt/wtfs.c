@@ -35,6 +35,9 @@
 /* Mark in dentry->d_fsdata: holds a reference on itself. */
 #define WTFS_PINNED ((void *)1UL)
 
+/* Size and free space by statfs, in pages. The host counts what files take and refuses what is more. */
+u64 wtfs_blocks __ro_after_init = WTFS_BLOCKS;
+
 static struct kmem_cache *wtfs_inode_cache;
 static unsigned long wtfs_last_ino = WTFS_FIRST_OWN_INO;
 
@@ -528,9 +531,9 @@ static void wtfs_free_inode(struct inode *inode)
 static int wtfs_statfs(struct dentry *dentry, struct kstatfs *stat)
 {
 	simple_statfs(dentry, stat);
-	stat->f_blocks = WTFS_BLOCKS;
-	stat->f_bfree = WTFS_BLOCKS;
-	stat->f_bavail = WTFS_BLOCKS;
+	stat->f_blocks = wtfs_blocks;
+	stat->f_bfree = wtfs_blocks;
+	stat->f_bavail = wtfs_blocks;
 	stat->f_files = WTFS_FILES;
 	stat->f_ffree = WTFS_FILES;
 	wtfs_statfs_limits(dentry->d_sb, stat);
@@ -602,6 +605,18 @@ static struct file_system_type wtfs_type = {
 	.init_fs_context = wtfs_init_fs_context,
 	.kill_sb = wtfs_kill_sb,
 };
+
+/* wtfs_disk=BYTES: where it is not the usual size. */
+static int __init wtfs_set_disk(char *text)
+{
+	u64 bytes;
+	int err = kstrtou64(text, 10, &bytes);
+
+	if (!err)
+		wtfs_blocks = bytes >> PAGE_SHIFT;
+	return err;
+}
+early_param("wtfs_disk", wtfs_set_disk);
 
 static int __init wtfs_init(void)
 {

@@ -10,10 +10,8 @@
 #include <asm/host.h>
 
 #define WTFS_MAGIC 0x77746673UL
-/* Size and free space by statfs, in pages: 64 GiB. The true limit is the host's, and differs from machine to machine. */
-#define WTFS_BLOCKS (16ULL << 20)
-/* Files that fit, likewise: one for 16 KiB, as mke2fs makes room for. */
-#define WTFS_FILES (WTFS_BLOCKS / 4)
+/* Pages that a node's files may take unless its `disk` says otherwise: 16 GiB. */
+#define WTFS_BLOCKS (4ULL << 20)
 
 /**
  * struct wtfs_limits - what a tmpfs may hold, and holds: its super_block's s_fs_info
@@ -82,6 +80,9 @@ static inline struct wtfs_inode *wtfs_i(const struct inode *inode)
 }
 
 /* wtfs.c */
+extern u64 wtfs_blocks;
+/* Files that fit: one for 16 KiB, as mke2fs makes room for. */
+#define WTFS_FILES (wtfs_blocks / 4)
 extern const struct super_operations wtfs_super_ops;
 extern const struct xattr_handler *const wtfs_xattrs[];
 struct inode *wtfs_new(struct super_block *sb, const struct inode *dir, umode_t mode, dev_t rdev);

@@ -180,7 +180,7 @@ int wtfs_show_limits(struct seq_file *seq, struct dentry *root)
 
 	if (!limits)
 		return 0;
-	if (limits->max_blocks != WTFS_BLOCKS)
+	if (limits->max_blocks != wtfs_blocks)
 		seq_printf(seq, ",size=%lluk", limits->max_blocks << (PAGE_SHIFT - 10));
 	if (limits->max_inodes != WTFS_FILES)
 		seq_printf(seq, ",nr_inodes=%llu", limits->max_inodes);
@@ -321,7 +321,7 @@ static int tmpfs_init_fs_context(struct fs_context *fc)
 	if (!options)
 		return -ENOMEM;
 	options->limits = (struct wtfs_limits){
-		.max_blocks = WTFS_BLOCKS,
+		.max_blocks = wtfs_blocks,
 		.max_inodes = WTFS_FILES,
 		.mode = TMPFS_MODE,
 		.uid = current_fsuid(),
