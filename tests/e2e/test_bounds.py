@@ -2,10 +2,12 @@
 """Programs that want all memory, files and output there are: they get errors inside, and the run a warning."""
 
 import json
+import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import pytest
 from conftest import Program
 
 Attempt = Callable[..., Program]
@@ -93,7 +95,7 @@ def test_files_end_at_their_limit(attempt: Attempt, tmp_path: Path) -> None:
     fill = "dd if=/dev/zero of=/tmp/x bs=64k status=none; stat -c %s /tmp/x; "
     again = "rm /tmp/x; dd if=/dev/zero of=/dev/shm/y bs=64k status=none; stat -c %s /dev/shm/y; "
     edge = "dd if=/dev/zero of=/dev/shm/y bs=1M count=8 conv=notrunc status=none; truncate -s 1T /root/hole; echo $?; "
-    full = "echo more > /root/z; echo $?"
+    full = "echo more > /root/z; echo $?; df --output=size / /dev/shm"
     nodes = {
         "full": {"disk": "32MiB", "processes": [{"exec": ["sh", "-c", fill + again + edge + full]}]},
         "free": {"processes": [{"exec": ["sh", "-c", "head -c 40M /dev/zero > /tmp/x; stat -c %s /tmp/x"]}]},
@@ -101,7 +103,9 @@ def test_files_end_at_their_limit(attempt: Attempt, tmp_path: Path) -> None:
     result, out = simulate(attempt, tmp_path, {"run": {"stop": "5s"}, "nodes": nodes})
     assert result.code == 0, result
     size = 32 << 20
-    assert (out / "full/sh-0.stdout").read_text(encoding="utf-8") == f"{size}\n{size}\n0\n1\n"
+    assert (out / "full/sh-0.stdout").read_text(
+        encoding="utf-8"
+    ) == f"{size}\n{size}\n0\n1\n1K-blocks\n    32768\n    32768\n"
     assert (out / "full/sh-0.stderr").read_text(encoding="utf-8").count("No space left on device") == 2
     assert (out / "free/sh-0.stdout").read_text(encoding="utf-8") == f"{40 << 20}\n"
     assert {key for key in warnings(out) if key[0] == "disk_full"} == {("disk_full", "full")}
@@ -122,3 +126,131 @@ def test_output_ends_at_its_limit(attempt: Attempt, tmp_path: Path) -> None:
     texts = [text for (code, _), text in warnings(out).items() if code == "output_full"]
     assert texts
     assert "`output_limit`, 100kB" in texts[0]
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A cgroup of 3 GiB, version 1 or 2; where none can be made, the test says why and is skipped."""
+    candidates = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"))
+    reasons = []
+    for mount, limit in candidates:
+        group = Path(mount) / f"windtunnel-test-{os.getpid()}"
+        try:
+            group.mkdir()
+            (group / limit).write_text(str(3 << 30), encoding="ascii")
+        except OSError as error:
+            reasons.append(str(error))
+            if group.is_dir():
+                group.rmdir()
+            continue
+        yield group
+        group.rmdir()
+        return
+    pytest.skip(f"no cgroup with a limit can be made here: {'; '.join(reasons)}")
+
+
+def ring() -> tuple[dict[str, dict[str, object]], list[dict[str, object]]]:
+    """Five nodes that talk to each other, compute and write files."""
+    nodes: dict[str, dict[str, object]] = {}
+    links: list[dict[str, object]] = []
+    for number in range(5):
+        work = f"ping -c 9 -i 0.2 10.0.{number}.2; seq 9999 | sha256sum; head -c 5M /dev/zero > /tmp/f"
+        nodes[f"g{number}"] = {
+            "addresses": {"eth0": f"10.0.{number}.1/24", "eth1": f"10.0.{(number + 1) % 5}.2/24"},
+            "processes": [{"exec": ["sh", "-c", work], "start": "500ms"}],
+        }
+        ends = [f"g{number}:eth0", f"g{(number - 1) % 5}:eth1"]
+        links.append({"endpoints": ends, "both": {"rate": "1Gbit", "delay": "1ms"}})
+    return nodes, links
+
+
+def test_a_host_too_small_harms_only_the_greedy(engine: Path, cgroup: Path, tmp_path: Path) -> None:
+    """Five bad programs take more than there is; five other nodes don't notice, and the run ends by itself."""
+    files = program(tmp_path, HOG)
+    good, links = ring()
+    bad = {
+        "malloc": {"files": files, "processes": [{"exec": ["/opt/program", "private", "10000"]}]},
+        "shared": {"files": files, "processes": [{"exec": ["/opt/program", "shared", "10000"], "start": "700ms"}]},
+        "files": {"processes": [{"exec": ["sh", "-c", "cat /dev/zero > /tmp/x"], "start": "1s"}]},
+        "shm": {"processes": [{"exec": ["sh", "-c", "cat /dev/zero > /dev/shm/x"], "start": "1s"}]},
+        "forks": {"processes": [{"exec": ["sh", "-c", "f() { f | f & }; f; sleep 1"], "start": "800ms"}]},
+    }
+    run = {"stop": "5s", "capture": "all"}
+    results = []
+    for name, nodes in (("alone", good), ("beside", {**good, **bad})):
+        file, out = tmp_path / f"{name}.yaml", tmp_path / name
+        file.write_text(
+            json.dumps({"version": 1, "name": "small", "run": run, "nodes": nodes, "links": links}), encoding="utf-8"
+        )
+        inside = [
+            "sh",
+            "-c",
+            'echo $$ > "$0/cgroup.procs"; exec "$@"',
+            *map(str, (cgroup, engine, "run", file, "--out", out)),
+        ]
+        done = subprocess.run(inside, check=False, capture_output=True, text=True)
+        assert done.returncode == (0 if nodes is good else 1), done
+        results.append(out)
+    alone, beside = results
+    for out in results:
+        assert (out / "summary.json").exists()
+    told = {node for code, node in warnings(beside) if code == "host_memory"}
+    assert {"malloc", "shared"} <= told <= {"malloc", "shared", "files", "shm"}, told
+    assert told & {"files", "shm"}
+    assert "Out of memory of the host: Killed process" in (beside / "malloc/kernel.log").read_text(encoding="utf-8")
+    same = [
+        path.relative_to(alone) for path in sorted(alone.rglob("*")) if path.suffix in (".stdout", ".stderr", ".pcap")
+    ]
+    assert len(same) == 5 * 2 + 10
+    for path in same:
+        assert (alone / path).read_bytes() == (beside / path).read_bytes(), path
+
+
+# Opens files of a tree and holds them open: how many it got.
+HOLD = r"""
+#define _XOPEN_SOURCE 700
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+static int count, most;
+
+static int visit(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)ftw;
+	if (type == FTW_F && open(path, O_RDONLY) >= 0)
+		count++;
+	return count == most;
+}
+
+int main(int argc, char **argv)
+{
+	struct rlimit limit = {1 << 20, 1 << 20};
+
+	setrlimit(RLIMIT_NOFILE, &limit);
+	most = argc > 1 ? atoi(argv[1]) : 0;
+	nftw("/usr", visit, 16, FTW_PHYS);
+	printf("%d\n", count == most);
+	return 0;
+}
+"""
+
+
+def test_a_small_kernel_sees_all_files(attempt: Attempt, tmp_path: Path) -> None:
+    """What a kernel knows of the host's files is given back when it needs the memory; what the node changed stays."""
+    look = "chmod 600 /etc/passwd; find /usr -xdev -size +100k | sort | sha256sum; stat -c %a /etc/passwd"
+    find = {"processes": [{"exec": ["sh", "-c", look]}]}
+    nodes = {
+        "small": {"memory": "20MiB", **find},
+        "large": {"memory": "1GiB", **find},
+        "holds": {"files": program(tmp_path, HOLD), "processes": [{"exec": ["/opt/program", "10000"]}]},
+    }
+    result, out = simulate(attempt, tmp_path, {"run": {"stop": "30s"}, "nodes": nodes})
+    assert result.code == 0, result
+    small, large = ((out / name / "sh-0.stdout").read_text(encoding="utf-8") for name in ("small", "large"))
+    assert small == large
+    assert small.endswith("\n600\n")
+    assert (out / "holds/program-0.stdout").read_text(encoding="utf-8") == "1\n"
+    assert "oom-kill" not in (out / "small/kernel.log").read_text(encoding="utf-8")

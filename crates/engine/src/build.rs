@@ -18,6 +18,7 @@ use crate::error::EngineError;
 use crate::event::Source;
 use crate::files::node_files;
 use crate::host::NodeHost;
+use crate::host_memory::MemoryGuard;
 use crate::layout::Layout;
 use crate::node::{Body, Node, NodeCalls};
 use crate::programs::Programs;
@@ -86,6 +87,7 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
     for text in &scenario.warnings {
         books.shared.warn("address_twice", None, text);
     }
+    let memory_guard = MemoryGuard::start(books.shared.clone(), words.clone());
     let watchdog = Watchdog::start(books.shared.clone(), words);
     let traps = TrapThread::install(ThreadContext::install()?)?;
     books.shared.simulation_tid.store(traps.tid(), Ordering::Relaxed);
@@ -118,6 +120,7 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
         files: builder.files,
         traps,
         watchdog,
+        memory_guard,
     })
 }
 

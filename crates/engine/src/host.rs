@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use windtunnel_base::ByteSize;
+use windtunnel_base::{ByteSize, SimTime};
 use windtunnel_kernel::{FileName, Host, abi, program_fault, program_name};
 use windtunnel_process::{LimitMet, ProcessHost, table};
 use windtunnel_results::{KernelLog, ResultsError};
@@ -16,6 +16,9 @@ use crate::shared::Shared;
 const TAIL_LINES: usize = 20;
 const ENOMEM: i64 = 12;
 const ENOSPC: i64 = 28;
+/// What a run says that the host was too small for.
+const HOST_MEMORY: &str = "the host's memory, or that of the run's cgroup, is used up, so results depend on this host; give \
+                           nodes less `program_memory` and `disk`, or the run more memory";
 /// Faults of a node's programs that are reported in full; the rest is counted.
 const FULL_REPORTS: u32 = 20;
 
@@ -67,6 +70,14 @@ impl NodeHost {
 
     /// Reports that process `pid` gets signal `signo` for a fault, while its memory is still there.
     fn program_fault(&mut self, pid: u64, signo: u64) {
+        if signo == libc::SIGKILL as u64 {
+            let name = program_name().unwrap_or_default();
+            let text = format!(
+                "`{name}` (pid {pid}) was ended by SIGKILL at {}: {HOST_MEMORY}",
+                SimTime(self.now_ns)
+            );
+            return self.shared.warn("host_memory", Some(self.number), &text);
+        }
         self.faults += 1;
         let text = match program_fault() {
             Some(fault) if self.faults <= FULL_REPORTS => {
@@ -322,6 +333,10 @@ fn limit_warning(met: &LimitMet, program: Option<&str>) -> (&'static str, String
                 "{program} got ENOMEM: the node's programs have all of its `program_memory`, {}; give it more if they need it",
                 ByteSize(*limit)
             ),
+        ),
+        LimitMet::HostMemory => (
+            "host_memory",
+            format!("{program} got ENOSPC, for files of its node take most of the memory: {HOST_MEMORY}"),
         ),
         LimitMet::Disk(limit) => (
             "disk_full",

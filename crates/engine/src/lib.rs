@@ -16,6 +16,7 @@ mod event;
 mod faults;
 mod files;
 mod host;
+mod host_memory;
 mod layout;
 mod lifecycle;
 mod live;

@@ -24,6 +24,7 @@ use crate::build;
 use crate::error::EngineError;
 use crate::event::Source;
 use crate::host::code_of;
+use crate::host_memory::MemoryGuard;
 use crate::live::{Identity, Live, LiveOptions, Network};
 use crate::node::{Body, Node};
 use crate::roots::Roots;
@@ -101,6 +102,7 @@ pub struct Simulation {
     files: Arc<windtunnel_process::Shared>,
     _traps: TrapThread,
     _watchdog: Watchdog,
+    _memory_guard: MemoryGuard,
 }
 
 /// What is written about a run, besides what happens in it.
@@ -143,6 +145,7 @@ pub(crate) struct Parts {
     pub files: Arc<windtunnel_process::Shared>,
     pub traps: TrapThread,
     pub watchdog: Watchdog,
+    pub memory_guard: MemoryGuard,
 }
 
 impl Simulation {
@@ -181,6 +184,7 @@ impl Simulation {
                 files: parts.files,
                 _traps: parts.traps,
                 _watchdog: parts.watchdog,
+                _memory_guard: parts.memory_guard,
             }),
             Err(error) => {
                 books.note_error(&error);

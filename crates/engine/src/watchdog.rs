@@ -74,7 +74,7 @@ impl Watchdog {
                 let cpu_ns = Cost::of_this_process(0).cpu_time_ns;
                 let (pulse, inside) = shared.watch();
                 if let Some(node) = judge.look(pulse, inside, cpu_ns) {
-                    end_run(&shared, &words, node, patience_ns);
+                    end_stuck(&shared, &words, node, patience_ns);
                 }
             }
         };
@@ -125,27 +125,41 @@ impl Judge {
     }
 }
 
-/// Reports, writes what is known, and ends the process.
-fn end_run(shared: &Shared, words: &LastWords, node: u32, patience_ns: u64) {
+/// Ends the run for a program or kernel that is stuck.
+fn end_stuck(shared: &Shared, words: &LastWords, node: u32, patience_ns: u64) {
     let stopped = stop_thread(shared.simulation_tid.load(Ordering::Relaxed), STOP_WITHIN);
     // The progress is that of the last window.
-    let virtual_ns = match &stopped {
-        Some(stopped) => stopped.now_ns,
-        None => shared.progress.virtual_ns.load(Ordering::Relaxed),
-    };
+    if let Some(stopped) = &stopped {
+        shared.progress.virtual_ns.store(stopped.now_ns, Ordering::Relaxed);
+    }
     let text = format!(
         "node {}: {}, at {} (seed {}){}",
         shared.nodes[node as usize],
         who(stopped.as_ref(), patience_ns / NS_PER_S),
-        SimTime(virtual_ns),
+        SimTime(shared.progress.virtual_ns.load(Ordering::Relaxed)),
         shared.seed,
         stopped.map_or_else(String::new, |stopped| place(&stopped, words, node)),
     );
-    eprintln!("error: {text}");
-    eprintln!(
-        "hint: virtual time stands still while a program computes; if it only needs longer, set {PATIENCE_VARIABLE} to \
-         more seconds, or to 0"
+    let hint = format!(
+        "virtual time stands still while a program computes; if it only needs longer, set {PATIENCE_VARIABLE} to more \
+         seconds, or to 0"
     );
+    report(shared, words, text, &hint);
+}
+
+/// Stops the simulation thread, reports, and ends the process.
+pub fn end_run(shared: &Shared, words: &LastWords, text: &str, hint: &str) {
+    if let Some(stopped) = stop_thread(shared.simulation_tid.load(Ordering::Relaxed), STOP_WITHIN) {
+        shared.progress.virtual_ns.store(stopped.now_ns, Ordering::Relaxed);
+    }
+    report(shared, words, text.to_owned(), hint);
+}
+
+/// Writes what is known, and ends the process.
+fn report(shared: &Shared, words: &LastWords, text: String, hint: &str) {
+    let virtual_ns = shared.progress.virtual_ns.load(Ordering::Relaxed);
+    eprintln!("error: {text}");
+    eprintln!("hint: {hint}");
     let summary = Summary {
         summary_version: SUMMARY_VERSION,
         scenario: words.scenario.clone(),

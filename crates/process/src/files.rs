@@ -27,6 +27,7 @@ pub use overlay::{NodeFile, NodeFileError};
 use crate::Shared;
 use node_tree::{NodeTree, Source};
 use overlay::Overlay;
+pub(crate) use quota::FileUse;
 use quota::Quota;
 
 /// A write to a result file that failed: the run must end with this error, for its results are no longer whole.
@@ -57,6 +58,8 @@ pub enum LimitMet {
     Output(u64, String),
     /// [`crate::NodeConfig::memory_limit_bytes`].
     Memory(u64),
+    /// None of the node's: the host has no more memory for files of this node; see [`Shared::refuse_files`].
+    HostMemory,
 }
 
 /// Files of one node.
@@ -85,6 +88,7 @@ impl FileService {
         files: &[NodeFile],
         mtime_ns: u64,
         limits: FileLimits,
+        file_use: Arc<FileUse>,
     ) -> Result<Self, NodeFileError> {
         let lower = shared.roots[root].clone();
         let overlay = Overlay::new(&lower, files)?;
@@ -97,7 +101,7 @@ impl FileService {
             next_handle: 1,
             open: BTreeMap::new(),
             write_error: None,
-            quota: Quota::new(limits.disk_bytes),
+            quota: Quota::new(limits.disk_bytes, file_use),
             output_bytes: limits.output_bytes,
             limit_met: None,
         })
@@ -231,7 +235,10 @@ impl FileService {
     /// Notes that there is no room for files, if so.
     fn note_full<T>(&mut self, result: Result<T, Errno>) -> Result<T, Errno> {
         if matches!(result, Err(Errno::NOSPC)) {
-            self.limit_met = Some(LimitMet::Disk(self.quota.limit()));
+            self.limit_met = Some(match self.quota.is_refused() {
+                true => LimitMet::HostMemory,
+                false => LimitMet::Disk(self.quota.limit()),
+            });
         }
         result
     }

@@ -20,10 +20,11 @@ pub mod table;
 #[allow(unsafe_code)]
 pub mod trap;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -39,7 +40,7 @@ pub use image_watch::{ImageEvent, ImageHook};
 pub use patched::ImageRecord;
 pub use sys::{MapLimit, take_map_limit};
 
-use files::{FdBudget, FileService, LowerTree, Shown};
+use files::{FdBudget, FileService, FileUse, LowerTree, Shown};
 use image_watch::ImageWatch;
 use patched::ImageCache;
 use space::{Low, Spaces};
@@ -54,6 +55,10 @@ pub struct Shared {
     fds: FdBudget,
     images: ImageCache,
     low: Mutex<Low>,
+    /// Slots that programs have: their first slot by the start of each.
+    owners: Mutex<BTreeMap<u64, u64>>,
+    /// What files take, by node.
+    files: Mutex<BTreeMap<u32, Arc<FileUse>>>,
     /// Only under a debugger.
     image_watch: Option<ImageWatch>,
     /// Bytes of value 1, to be read into program memory.
@@ -122,6 +127,8 @@ impl Shared {
             fds,
             images: ImageCache::default(),
             low: Mutex::default(),
+            owners: Mutex::default(),
+            files: Mutex::default(),
             image_watch: hook.map(ImageWatch::new),
             ones,
             pages: sys::PageScan::new(),
@@ -138,6 +145,48 @@ impl Shared {
     pub fn changed_files(&self) -> Vec<String> {
         let changed: BTreeSet<String> = self.roots.iter().flat_map(LowerTree::changed).collect();
         changed.into_iter().collect()
+    }
+
+    /// The program, or family of forked ones, that has most of the host's memory: its first slot, and bytes. May be
+    /// called from any thread.
+    pub fn biggest_program(&self) -> Option<(u64, u64)> {
+        let owners = self
+            .owners
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone();
+        let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
+        for (slot, first) in owners {
+            *sizes.entry(first).or_default() += self.pages.resident(slot..slot + space::SLOT).unwrap_or(0);
+        }
+        sizes.into_iter().max_by_key(|&(_, bytes)| bytes)
+    }
+
+    /// Gives files of nodes where they take that many bytes or more no further memory, from now on; none: lets them have
+    /// it. May be called from any thread.
+    pub fn refuse_files(&self, least_bytes: Option<u64>) {
+        let files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for taken in files.values() {
+            let refuse = least_bytes.is_some_and(|least| taken.bytes.load(Ordering::Relaxed) >= least);
+            taken.refuse.store(refuse, Ordering::Relaxed);
+        }
+    }
+
+    /// What the files of a node take.
+    fn file_use(&self, node: u32) -> Arc<FileUse> {
+        let mut files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        files.entry(node).or_default().clone()
+    }
+
+    /// Notes that the program whose first slot is `first` has these slots, or nobody if there is none.
+    fn note_owner(&self, slots: &Range<u64>, first: Option<u64>) {
+        let mut owners = self.owners.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for slot in slots.clone().step_by(space::SLOT as usize) {
+            match first {
+                Some(first) => owners.insert(slot, first),
+                None => owners.remove(&slot),
+            };
+        }
     }
 
     /// Sets `count` bytes of program memory to 1.
@@ -216,6 +265,7 @@ impl ProcessHost {
             &config.files,
             config.files_mtime_ns,
             config.file_limits,
+            shared.file_use(config.node),
         )?;
         Ok(Self {
             shared,

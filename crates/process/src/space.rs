@@ -138,6 +138,7 @@ impl Spaces {
     pub(crate) fn create(&mut self) -> Result<u64, Errno> {
         let take = |slots: &mut Slots| slots.take(1);
         let range = take_from(&mut self.slots, &mut self.families, &self.room, take)?;
+        self.shared.note_owner(&range, Some(range.start));
         let id = self.new_id();
         let mappings = range.start + MAPPINGS_OFFSET..range.end - GUARD;
         let space = Space {
@@ -178,7 +179,12 @@ impl Spaces {
         if let Some(mut work) = self.work(id) {
             work.clear();
             if let Some(space) = self.spaces.remove(&id) {
-                space.slots.into_iter().for_each(|range| self.slots.give(range));
+                for range in space.slots {
+                    if !self.slots.is_shared(&range) {
+                        self.shared.note_owner(&range, None);
+                    }
+                    self.slots.give(range);
+                }
             }
         }
     }
@@ -341,6 +347,7 @@ impl Work<'_> {
         let bytes = len.checked_add(2 * GUARD + align).ok_or(Errno::NOMEM)?;
         let range = self.take_slots(bytes.div_ceil(SLOT))?;
         let area = range.start + GUARD..range.end - GUARD;
+        self.shared.note_owner(&range, Some(self.space.slot));
         self.space.slots.push(range);
         self.space.areas.push(area.clone());
         self.space.tree.first_hole(area, len, align).ok_or(Errno::NOMEM)
@@ -405,6 +412,9 @@ impl Work<'_> {
         self.space.stores.clear();
         self.space.places.clear(self.room, self.slots);
         for range in self.space.slots.split_off(1) {
+            if !self.slots.is_shared(&range) {
+                self.shared.note_owner(&range, None);
+            }
             self.slots.give(range);
         }
         self.space.areas.truncate(1);

@@ -15,6 +15,7 @@ mod capabilities;
 mod cpuid;
 mod handler;
 pub mod inherited;
+mod kill;
 mod stop;
 
 use std::io;
@@ -25,6 +26,7 @@ use windtunnel_kernel::{ThreadContext, ThreadError};
 
 pub use capabilities::{AddressRange, Capabilities, capabilities};
 pub use handler::host_clock_ns;
+pub use kill::{strike, struck};
 pub use stop::{Place, Stopped, stop_thread};
 
 /// Size of the stack that signal handlers run on, bytes.
@@ -80,6 +82,7 @@ impl TrapThread {
         let altstack = Altstack::install().map_err(refused("set the stack for signal handlers"))?;
         handler::install().map_err(refused("install signal handlers"))?;
         stop::install().map_err(refused("install signal handlers"))?;
+        kill::install().map_err(refused("install signal handlers"))?;
         // From here on `drop` undoes what was done.
         let mut thread = Self {
             facts: TrapFacts { cpuid_masked: false },

@@ -6,6 +6,7 @@
 //! this: programs are told only what is the same on every host.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use rustix::io::Errno;
@@ -18,6 +19,15 @@ use crate::sys::PAGE;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
+/// What a node's files take, for other threads to see and to stop.
+#[derive(Debug, Default)]
+pub(crate) struct FileUse {
+    /// Memory, at most, bytes.
+    pub bytes: AtomicU64,
+    /// They must not take more: the host has none.
+    pub refuse: AtomicBool,
+}
+
 /// The memory that a node's own files take.
 #[derive(Debug)]
 pub(super) struct Quota {
@@ -27,6 +37,7 @@ pub(super) struct Quota {
     used: u64,
     /// By the contents' number.
     charges: BTreeMap<u64, Charge>,
+    shown: Arc<FileUse>,
 }
 
 /// What one file is charged for.
@@ -45,12 +56,22 @@ fn page_up(bytes: u64) -> u64 {
 
 impl Quota {
     /// No files so far, and `limit` bytes for them.
-    pub(super) fn new(limit: u64) -> Self {
+    pub(super) fn new(limit: u64, shown: Arc<FileUse>) -> Self {
         Self {
             limit,
             used: 0,
             charges: BTreeMap::new(),
+            shown,
         }
+    }
+
+    /// Whether the host has no memory for more.
+    pub(super) fn is_refused(&self) -> bool {
+        self.shown.refuse.load(Ordering::Relaxed)
+    }
+
+    fn show(&self) {
+        self.shown.bytes.store(self.used, Ordering::Relaxed);
     }
 
     /// The limit, bytes.
@@ -73,12 +94,16 @@ impl Quota {
             self.used += charge.bytes;
             true
         });
+        self.show();
         self.used
     }
 
     /// Whether new contents of `size` bytes fit.
     pub(super) fn check_new(&mut self, size: u64, budget: &FdBudget) -> Result<(), Errno> {
         let fits = |quota: &Self| quota.used.saturating_add(page_up(size)) <= quota.limit;
+        if size > 0 && self.is_refused() {
+            return Err(Errno::NOSPC);
+        }
         if fits(self) || self.measure(budget) <= self.limit && fits(self) {
             Ok(())
         } else {
@@ -96,6 +121,7 @@ impl Quota {
             end: bytes,
         };
         self.charges.insert(content.id, charge);
+        self.show();
     }
 
     /// Charges for `len` bytes to be written at `offset`: how many of them there is room for.
@@ -108,6 +134,9 @@ impl Quota {
     ) -> Result<u64, Errno> {
         if self.try_take(content.id, offset, len) {
             return Ok(len);
+        }
+        if self.is_refused() {
+            return Err(Errno::NOSPC);
         }
         self.measure(budget);
         if self.try_take(content.id, offset, len) {
@@ -139,6 +168,7 @@ impl Quota {
 
     /// Whether the charge for a write keeps within the limit; then it is made.
     fn try_take(&mut self, id: u64, offset: u64, len: u64) -> bool {
+        let refused = self.is_refused();
         let Some(charge) = self.charges.get_mut(&id) else {
             return true;
         };
@@ -146,12 +176,13 @@ impl Quota {
         let end = charge.end.max(page_up(offset.saturating_add(len)));
         let bytes = charge.bytes.saturating_add(written).min(end);
         let added = bytes.saturating_sub(charge.bytes);
-        if self.used.saturating_add(added) > self.limit && added > 0 {
+        if added > 0 && (self.used.saturating_add(added) > self.limit || refused) {
             return false;
         }
         self.used += added;
         charge.bytes += added;
         charge.end = end;
+        self.show();
         true
     }
 
@@ -162,6 +193,7 @@ impl Quota {
             let freed = charge.bytes.saturating_sub(charge.end);
             charge.bytes -= freed;
             self.used -= freed;
+            self.show();
         }
     }
 
@@ -180,6 +212,7 @@ impl Quota {
         // What is still mapped counts until a measurement finds it gone.
         if gone && let Some(charge) = self.charges.remove(&id) {
             self.used -= charge.bytes;
+            self.show();
         }
     }
 }
@@ -198,7 +231,7 @@ mod tests {
     impl Fixture {
         fn new() -> Self {
             Self {
-                quota: Quota::new(LIMIT),
+                quota: Quota::new(LIMIT, Arc::default()),
                 budget: FdBudget::with_limits(8, 1 << 20).unwrap(),
             }
         }

@@ -81,7 +81,7 @@ fn fixture_as(kind: fn(PathBuf) -> Root, files: &[(&str, &str)]) -> Result<Fixtu
         .collect();
     let shared = Shared::with_roots(&[kind(dir.into())], None).unwrap();
     Ok(Fixture {
-        service: FileService::new(shared, 0, &files, 7, LIMITS)?,
+        service: FileService::new(shared, 0, &files, 7, LIMITS, Arc::default())?,
         _root: root,
     })
 }
@@ -195,7 +195,7 @@ fn files_of_two_roots_are_told_apart() {
     let shared = Shared::with_roots(&roots, None).unwrap();
     let mut images = Vec::new();
     for root in 0..2 {
-        let mut files = FileService::new(shared.clone(), root, &[], 0, LIMITS).unwrap();
+        let mut files = FileService::new(shared.clone(), root, &[], 0, LIMITS, Arc::default()).unwrap();
         let mut attr = no_attr();
         files.lookup(1, b"program", &mut attr).unwrap();
         let handle = files.open(attr.id).unwrap();

@@ -88,6 +88,31 @@ impl PageScan {
             .map(|found| found.expect("there are no more pages than fit"))
     }
 
+    /// Bytes of `range` that are in memory, whosever pages they are.
+    pub(crate) fn resident(&self, range: Range<u64>) -> Result<u64, Errno> {
+        let pagemap = self
+            .pagemap
+            .as_ref()
+            .map_err(|error| Errno::from_io_error(error).unwrap_or(Errno::IO))?;
+        let mut bytes = 0;
+        let mut entries = [0; ENTRIES * 8];
+        let mut at = range.start;
+        if self.is_fast() {
+            let found = scan_for(pagemap, range, u64::MAX, PAGE_IS_PFNZERO)?.unwrap_or_default();
+            return Ok(count(&found) * PAGE);
+        }
+        while at < range.end {
+            let part = &mut entries[..((range.end - at) / PAGE).min(ENTRIES as u64) as usize * 8];
+            pagemap
+                .read_exact_at(part, at / PAGE * 8)
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+            let present = part.chunks_exact(8).filter(|entry| entry[7] & 0xc0 != 0).count() as u64;
+            bytes += present * PAGE;
+            at += part.len() as u64 / 8 * PAGE;
+        }
+        Ok(bytes)
+    }
+
     /// The same if they are fewer than `limit` pages; else none, without looking further.
     pub(crate) fn written_up_to(&self, range: Range<u64>, limit: u64) -> Result<Option<Vec<Range<u64>>>, Errno> {
         let pagemap = self
@@ -119,6 +144,11 @@ fn push(found: &mut Vec<Range<u64>>, range: Range<u64>) {
 }
 
 fn scan(pagemap: &File, range: Range<u64>, limit: u64) -> Result<Option<Vec<Range<u64>>>, Errno> {
+    scan_for(pagemap, range, limit, PAGE_IS_FILE | PAGE_IS_PFNZERO)
+}
+
+/// Pages in memory or swap that are in none of the categories `but`.
+fn scan_for(pagemap: &File, range: Range<u64>, limit: u64, but: u64) -> Result<Option<Vec<Range<u64>>>, Errno> {
     let mut found = Vec::new();
     let mut regions = [Region::default(); REGIONS];
     let mut at = range.start;
@@ -133,8 +163,8 @@ fn scan(pagemap: &File, range: Range<u64>, limit: u64) -> Result<Option<Vec<Rang
             vec: regions.as_mut_ptr() as u64,
             vec_len: REGIONS as u64,
             max_pages: if left == u64::MAX { 0 } else { left },
-            category_inverted: PAGE_IS_FILE | PAGE_IS_PFNZERO,
-            category_mask: PAGE_IS_FILE | PAGE_IS_PFNZERO,
+            category_inverted: but,
+            category_mask: but,
             category_anyof_mask: PAGE_IS_PRESENT | PAGE_IS_SWAPPED,
             return_mask: PAGE_IS_PRESENT,
         };
@@ -223,6 +253,10 @@ mod tests {
         room.zero(start + 2 * PAGE, 8);
         let scan = PageScan::new();
         let third = start + 2 * PAGE..start + 3 * PAGE;
-        assert_eq!(scan.written(start..start + 4 * PAGE).unwrap(), vec![third]);
+        let whole = start..start + 4 * PAGE;
+        assert_eq!(scan.written(whole.clone()).unwrap(), vec![third]);
+        assert_eq!(scan.resident(whole.clone()), Ok(4 * PAGE));
+        scan.fast.store(false, Ordering::Relaxed);
+        assert_eq!(scan.resident(whole), Ok(4 * PAGE));
     }
 }

@@ -169,19 +169,19 @@ impl Frame {
 }
 
 /// What a handler tells the kernel about a program's fault.
-struct Fault {
-    signo: i32,
-    code: i32,
-    address: u64,
-    trap: u64,
-    error: u64,
+pub(super) struct Fault {
+    pub(super) signo: i32,
+    pub(super) code: i32,
+    pub(super) address: u64,
+    pub(super) trap: u64,
+    pub(super) error: u64,
 }
 
 /// Sends the program's thread to an entry of its kernel with all its registers noted.
 ///
 /// # Safety
 /// `thread` is this thread's state, and a program was running.
-unsafe fn enter_kernel(thread: *mut abi::Thread, frame: Frame, entry: u64, fault: &Fault) {
+pub(super) unsafe fn enter_kernel(thread: *mut abi::Thread, frame: Frame, entry: u64, fault: &Fault) {
     // SAFETY: promised by the caller; kernel and host code that use the fields are not running.
     unsafe {
         (*thread).fault = frame.regs();

@@ -59,6 +59,13 @@ static void wt_signal_fault(struct pt_regs *regs, const struct wt_thread *t)
 	current->thread.trapno = t->fault_trapno;
 	current->thread.error_code = t->fault_err;
 	current->thread.cr2 = t->fault_addr;
+	if (signo == SIGKILL) {
+		/* No fault: the host has no memory left, and this program has most of it. */
+		pr_err("Out of memory of the host: Killed process %d (%s)\n", task_pid_nr(current), current->comm);
+		wt_call(proc_event, WT_PROC_FAULT, 0, current->pid, signo);
+		force_sig(SIGKILL);
+		return;
+	}
 	handler = (void (*)(int))current->sighand->action[signo - 1].sa.sa_handler;
 	if (handler == SIG_DFL || handler == SIG_IGN || sigismember(&current->blocked, signo)) {
 		pr_info("%s[%d]: fatal fault, signal %d at %lx ip:%lx sp:%lx trap:%d error:%x\n", current->comm,
