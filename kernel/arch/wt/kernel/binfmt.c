@@ -219,7 +219,7 @@ static int load_binary(struct linux_binprm *bprm)
 	if (x.low)
 		wt_reach_low(mm);
 	wt_reach_add(mm, x.stack_base, x.stack_top - x.stack_base);
-	wt_reach_add(mm, x.entry, 1);
+	wt_reach_add(mm, interp ? x.at_base : x.code[0], 1);
 	if (x.low)
 		wt_mm_activate(mm);
 	mm->start_code = x.code[0];
@@ -237,6 +237,7 @@ static int load_binary(struct linux_binprm *bprm)
 		goto out;
 	finalize_exec(bprm);
 	start_thread(regs, x.entry, sp);
+	wt_check_ip(regs);
 out:
 	if (interp)
 		fput(interp);

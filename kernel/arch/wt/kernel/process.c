@@ -198,6 +198,8 @@ int copy_thread(struct task_struct *p, const struct kernel_clone_args *args)
 	struct pt_regs *regs = task_pt_regs(p);
 	struct fork_frame *frame = (struct fork_frame *)regs - 1;
 
+	if (args->flags & CLONE_SETTLS && args->tls >= TASK_SIZE)
+		return -EPERM;
 	memset(frame, 0, sizeof(*frame));
 	frame->ret = (unsigned long)ret_from_fork_asm;
 	p->thread.sp = (unsigned long)frame;

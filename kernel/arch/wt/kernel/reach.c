@@ -10,13 +10,17 @@
 #include <linux/bitmap.h>
 #include <linux/mm.h>
 #include <linux/sched.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
 #include <linux/xarray.h>
 #include <asm/host.h>
 #include <asm/mmu_context.h>
 
-#define SLOTS (1U << (WT_REGION_SHIFT - WT_SLOT_SHIFT))
+/* For programs' signal frames: the x86 trap number of a page fault, and its error code for a fetch where nothing is. */
+#define TRAP_PAGE_FAULT	 14
+#define FAULT_USER_FETCH 0x14
+#define SLOTS		 (1U << (WT_REGION_SHIFT - WT_SLOT_SHIFT))
 
 /**
  * struct reach - what addresses are a program's own
@@ -135,6 +139,22 @@ bool wt_within_reach(const void __user *ptr)
 	wt_window = window;
 	wt_window_mm = mm;
 	return true;
+}
+
+/**
+ * wt_check_ip - hold the running program back from code that is not its own
+ * @regs: the registers that it is about to go on with, given by itself
+ *
+ * It gets what Linux gives for an address where nothing is mapped. Those that are no user addresses fault by themselves.
+ */
+void wt_check_ip(const struct pt_regs *regs)
+{
+	if (regs->ip >= TASK_SIZE || wt_within_reach((const void __user *)regs->ip))
+		return;
+	current->thread.trapno = TRAP_PAGE_FAULT;
+	current->thread.error_code = FAULT_USER_FETCH;
+	current->thread.cr2 = regs->ip;
+	force_sig_fault(SIGSEGV, SEGV_MAPERR, (void __user *)regs->ip);
 }
 
 /* For usermem.S: of a copy that one end of which is the kernel's. */

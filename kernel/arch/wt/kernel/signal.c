@@ -21,6 +21,9 @@
 #define WT_RESTART_MAGIC 0x5754524553544152UL /* in reserved1[0]; reserved1[1] holds the call's number */
 #define FIX_FLAGS	 0x00050dd5UL	      /* flags a program may set: AC OF DF TF SF ZF AF PF CF RF */
 #define RED_ZONE	 128
+#define TRAP_PROTECTION	 13 /* x86 trap number of a general protection fault */
+#define USER_CS		 0x33
+#define USER_SS		 0x2b
 
 struct sigframe {
 	char __user *pretcode;
@@ -34,6 +37,9 @@ struct sigframe {
 #define XSTATE_MAX	 4096UL
 #define FX_CONTROL	 0  /* offset of the x87 control word */
 #define FX_MXCSR	 24 /* of MXCSR */
+#define XCOMP_BV	 (FX_BYTES + 8)
+#define XSTATE_CHECKED	 16 /* bytes from there that must be 0 in standard format */
+#define MXCSR_BITS	 0xffffU
 #define DEFAULT_CONTROL	 0x37f
 #define DEFAULT_MXCSR	 0x1f80U
 #define XSTATE_FP_SSE	 3UL
@@ -135,30 +141,45 @@ static int xstate_put(unsigned long to)
 	return 0;
 }
 
-/* Takes back what a handler may have changed: all of it if the magic numbers are there, else x87 and SSE. */
+/* Whether the area in a frame says of itself that it is more than x87 and SSE; as check_xstate_in_sigframe() has it. */
+static bool is_xstate(unsigned long from)
+{
+	struct _fpx_sw_bytes sw;
+	u32 magic2;
+
+	memcpy(&sw, xstate + offsetof(struct _fpstate_64, sw_reserved), sizeof(sw));
+	return wt_boot.xsave_mask && sw.magic1 == FP_XSTATE_MAGIC1 && sw.xstate_size >= XSTATE_HEADER &&
+	       sw.xstate_size <= xstate_bytes() && sw.xstate_size <= sw.extended_size &&
+	       !get_user(magic2, (u32 __user *)(from + sw.xstate_size)) && magic2 == FP_XSTATE_MAGIC2;
+}
+
+/*
+ * Takes back what a handler may have changed: all of it if the magic numbers are there, else x87 and SSE. What the
+ * processor would not load is an error, as it is where Linux has it loaded from the frame.
+ */
 static int xstate_get(unsigned long from)
 {
 	unsigned long bytes = xstate_bytes();
 	struct _fpx_sw_bytes sw;
-	u64 features = 0;
-	u32 magic2;
+	u64 features = XSTATE_FP_SSE;
+	bool all;
 
 	if (copy_from_user(xstate, (void __user *)from, FX_BYTES))
 		return -EFAULT;
-	memcpy(&sw, xstate + offsetof(struct _fpstate_64, sw_reserved), sizeof(sw));
-	if (wt_boot.xsave_mask && sw.magic1 == FP_XSTATE_MAGIC1 && sw.xstate_size >= XSTATE_HEADER &&
-	    sw.xstate_size <= bytes && !get_user(magic2, (u32 __user *)(from + sw.xstate_size)) &&
-	    magic2 == FP_XSTATE_MAGIC2) {
+	all = is_xstate(from);
+	if (!IS_ALIGNED(from, all ? 64 : 16) || *(u32 *)(xstate + FX_MXCSR) & ~MXCSR_BITS)
+		return -EINVAL;
+	if (all) {
+		memcpy(&sw, xstate + offsetof(struct _fpstate_64, sw_reserved), sizeof(sw));
 		memset(xstate + FX_BYTES, 0, bytes - FX_BYTES);
 		if (copy_from_user(xstate + FX_BYTES, (void __user *)(from + FX_BYTES), sw.xstate_size - FX_BYTES))
 			return -EFAULT;
-		features = *xstate_bv() & sw.xfeatures & wt_boot.xsave_mask;
-	} else {
-		features = XSTATE_FP_SSE;
+		if (*xstate_bv() & ~wt_boot.xsave_mask || memchr_inv(xstate + XCOMP_BV, 0, XSTATE_CHECKED))
+			return -EINVAL;
+		features = *xstate_bv() & sw.xfeatures;
 	}
 	memset(xstate + FX_BYTES, 0, XSTATE_HEADER - FX_BYTES);
 	*xstate_bv() = features;
-	*(u32 *)(xstate + FX_MXCSR) &= 0xffff; /* reserved bits would fault */
 	xstate_load();
 	return 0;
 }
@@ -248,6 +269,7 @@ static int setup_frame(struct ksignal *ksig, struct pt_regs *regs, long restart_
 	regs->flags &= ~(0x400UL | 0x100UL | 0x10000UL); /* DF, TF, RF */
 	xstate_init();
 	current->thread.full = 1;
+	wt_check_ip(regs);
 	return 0;
 }
 
@@ -261,16 +283,28 @@ static void call_again(struct pt_regs *regs, long nr)
 		regs->ax = wt_dispatch(regs, nr);
 }
 
+/*
+ * Whether a frame has the segment selectors of 64-bit programs. With others Linux goes to 32-bit code, which does not exist
+ * here, or raises a fault.
+ */
+static bool selectors_stay(const struct sigcontext *sc, unsigned long uc_flags)
+{
+	bool strict = uc_flags & UC_SIGCONTEXT_SS && uc_flags & UC_STRICT_RESTORE_SS;
+
+	return (sc->cs | 3) == USER_CS && (!strict || (sc->ss | 3) == USER_SS);
+}
+
 SYSCALL_DEFINE0(rt_sigreturn)
 {
 	struct pt_regs *regs = current_pt_regs();
 	struct sigframe __user *frame = (struct sigframe __user *)(regs->sp - 8);
 	struct sigcontext sc;
+	unsigned long flags;
 	sigset_t set;
 
 	current->restart_block.fn = do_no_restart_syscall;
 	if (copy_from_user(&sc, &frame->uc.uc_mcontext, sizeof(sc)) ||
-	    copy_from_user(&set, &frame->uc.uc_sigmask, sizeof(set)))
+	    copy_from_user(&set, &frame->uc.uc_sigmask, sizeof(set)) || get_user(flags, &frame->uc.uc_flags))
 		goto bad;
 	set_current_blocked(&set);
 	if (restore_altstack(&frame->uc.uc_stack))
@@ -296,9 +330,16 @@ SYSCALL_DEFINE0(rt_sigreturn)
 	regs->sp = sc.sp;
 	regs->ip = sc.ip;
 	regs->ax = sc.ax;
-	regs->flags = (sc.flags & FIX_FLAGS) | 0x202;
+	regs->flags = (regs->flags & ~FIX_FLAGS) | (sc.flags & FIX_FLAGS);
 	regs->orig_ax = -1;
 	current->thread.full = 1;
+	if (!selectors_stay(&sc, flags)) {
+		current->thread.trapno = TRAP_PROTECTION;
+		current->thread.error_code = 0;
+		force_sig_fault(SIGSEGV, SI_KERNEL, NULL);
+		return regs->ax;
+	}
+	wt_check_ip(regs);
 	if (sc.reserved1[0] == WT_RESTART_MAGIC && sc.reserved1[1] < NR_syscalls)
 		call_again(regs, sc.reserved1[1]);
 	return regs->ax;

@@ -97,6 +97,7 @@ void wt_reach_forget(struct mm_struct *mm);
 void wt_reach_low(struct mm_struct *mm);
 void wt_reach_add(struct mm_struct *mm, unsigned long start, unsigned long size);
 bool wt_within_reach(const void __user *ptr);
+void wt_check_ip(const struct pt_regs *regs);
 
 /* limits.c */
 bool wt_within_limits(struct mm_struct *mm, unsigned int nr, const u64 *arg);
