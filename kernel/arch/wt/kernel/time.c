@@ -43,18 +43,32 @@ unsigned long long notrace sched_clock(void)
 	return wt_now();
 }
 
+/* When the timer last fired. */
+static u64 fired_ns = ~0ULL;
+
+/*
+ * A timer that has fired at this instant and is set for it again fires at the next: a handler that waits until its time
+ * has passed (etf's, which sends after the time of a packet) would not let it. On real machines time goes on by itself.
+ */
+static void set_deadline(u64 delta_ns)
+{
+	u64 now = wt_entry->now_ns;
+
+	wt_entry->next_timer_ns = now + max(delta_ns, (u64)(fired_ns == now));
+}
+
 /* Monotonic time is the engine's only until a program adjusts the clock's frequency: count from what it is now. */
 static int wt_set_next_ktime(ktime_t expires, struct clock_event_device *dev)
 {
 	s64 delta_ns = ktime_to_ns(ktime_sub(expires, ktime_get()));
 
-	wt_entry->next_timer_ns = wt_entry->now_ns + max(delta_ns, 0LL);
+	set_deadline(max(delta_ns, 0LL));
 	return 0;
 }
 
 static int wt_set_next_event(unsigned long delta_ns, struct clock_event_device *dev)
 {
-	wt_entry->next_timer_ns = wt_entry->now_ns + delta_ns;
+	set_deadline(delta_ns);
 	return 0;
 }
 
@@ -89,6 +103,7 @@ bool wt_timer_due(void)
 void wt_timer_fire(void)
 {
 	wt_entry->next_timer_ns = ~0ULL;
+	fired_ns = wt_entry->now_ns;
 	wt_timer.event_handler(&wt_timer);
 }
 
