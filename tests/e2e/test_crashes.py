@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from conftest import Program
-from scenarios import Mapping, pair
+from scenarios import Mapping, pair, scenario
 
 LINK = {"rate": "1Gbit", "delay": "1ms"}
 
@@ -58,6 +58,18 @@ def test_a_kernel_panics(attempt: Attempt, tmp_path: Path) -> None:
     manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["ended"] == "crash"
     assert "sysrq triggered crash" in manifest["error"]
+
+
+def test_a_kernel_has_no_memory_left(attempt: Attempt, tmp_path: Path) -> None:
+    """No bug of ours, and the node's `memory` is what to change."""
+    # The shell itself may not be ended, and the others are gone before there is too little.
+    protect = "echo -1000 > /proc/self/oom_score_adj"
+    eater = ["sh", "-c", f"{protect}; for i in $(seq 400); do ip link add d$i type dummy; done"]
+    node: Mapping = {"memory": "16MiB", "processes": [{"exec": eater}]}
+    result = attempt("run", write(tmp_path, scenario({"n": node}, [], "1min")), "--out", tmp_path / "out")
+    assert result.code == 2, result
+    assert "kernel panic: System is deadlocked on memory" in result.stderr
+    assert result.stderr.endswith("hint: its kernel had no memory left: give the node more `memory`\n"), result.stderr
 
 
 FAULT = """

@@ -194,6 +194,11 @@ pub enum EngineError {
     Internal(String),
 }
 
+/// Whether a kernel gave up for want of memory (mm/oom_kill.c).
+fn ran_out_of_memory(crash: &Crash) -> bool {
+    crash.message.starts_with("System is deadlocked on memory")
+}
+
 fn stderr_part(stderr: &str) -> String {
     if stderr.is_empty() {
         String::new()
@@ -231,6 +236,10 @@ impl EngineError {
                  a later `stop`"
                     .into(),
             ),
+            Self::Boot {
+                source: KernelError::Crash(crash),
+                ..
+            } if ran_out_of_memory(crash) => Some("give the node more `memory`".into()),
             Self::Program { hint, .. } => hint.clone(),
             Self::Root { source, .. } => source.hint(),
             Self::Livelock { .. } => {
@@ -247,6 +256,9 @@ impl EngineError {
             Self::Crash { crash, .. } if crash.message.starts_with("sysrq triggered crash") => {
                 Some("a program of the node asked for it, by way of /proc/sysrq-trigger".into())
             }
+            Self::Crash { crash, .. } if ran_out_of_memory(crash) => {
+                Some("its kernel had no memory left: give the node more `memory`".into())
+            }
             Self::Crash { .. } | Self::Internal(_) => {
                 Some("this is a bug: please report it with the scenario and the seed".into())
             }
@@ -258,6 +270,15 @@ impl EngineError {
     /// where a kernel or the engine is to blame.
     pub fn exit_code(&self) -> i32 {
         match self {
+            Self::Boot {
+                source: KernelError::Crash(crash),
+                ..
+            }
+            | Self::Crash { crash, .. }
+                if ran_out_of_memory(crash) =>
+            {
+                EXIT_UNUSABLE
+            }
             Self::Boot {
                 source: KernelError::Crash(_),
                 ..

@@ -280,3 +280,25 @@ links:
         assert!(error.to_string().contains("is also that of"), "{error}");
     }
 }
+
+#[test]
+fn a_kernel_needs_room_for_its_interfaces() {
+    let hub = |links: usize, memory: &str| {
+        let links: String = (0..links)
+            .map(|i| {
+                format!("  - {{endpoints: [\"hub:eth{i}\", \"leaf:eth{i}\"], both: {{rate: 1Gbit, delay: 1ms}}}}\n")
+            })
+            .collect();
+        let nodes = format!("  hub: {{memory: {memory}}}\n  leaf: {{memory: 256MiB}}\n");
+        Scenario::parse(
+            &format!("version: 1\nrun: {{stop: 1s}}\nnodes:\n{nodes}links:\n{links}"),
+            Path::new("hub.yaml"),
+        )
+    };
+    assert!(hub(700, "64MiB").is_ok() && hub(1000, "128MiB").is_ok());
+    assert_eq!(
+        hub(1000, "64MiB").unwrap_err().to_string(),
+        "hub.yaml:4:17: node `hub` has 1000 interfaces, which take about 79 MiB of its kernel's memory of 64 MiB\n    4 |   \
+         hub: {memory: 64MiB}\n      |                 ^^^^^\nhint: give it `memory: 128MiB`"
+    );
+}

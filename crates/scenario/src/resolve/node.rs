@@ -12,11 +12,15 @@ use windtunnel_base::{ByteCost, ByteSize, SimDuration, UnitError, result_files};
 use super::link::Ends;
 use super::{KERNELS, address, leaf, process};
 use crate::document::{CpuDoc, FileDoc, InterfaceDoc, NodeDefaultsDoc, NodeDoc, RootDoc, RouteDoc};
-use crate::error::Problem;
+use crate::error::{Mark, Problem};
 use crate::model::{Cpu, FileContent, FileSpec, Interface, Node, NodeKind, Root, Route};
 use crate::text::{Entries, Flexible, ShortOr, Text};
 
 const DEFAULT_MEMORY: ByteSize = ByteSize::from_mib(64);
+/// What Linux takes for a network interface with a few addresses, its entries in /proc and /sys included (75 KiB measured).
+const INTERFACE_MEMORY_BYTES: u64 = 80 << 10;
+/// What a kernel needs for itself and a few programs.
+const MEMORY_BESIDE_INTERFACES: ByteSize = ByteSize::from_mib(8);
 const MEMORY_MIN: ByteSize = ByteSize::from_mib(16);
 /// A node's RAM lies between 1 and 4 GiB of its address range.
 const MEMORY_MAX: ByteSize = ByteSize::from_mib(2048);
@@ -75,6 +79,20 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
         None => KERNELS[0],
     };
     let interfaces = interfaces(index, name, doc, settings)?;
+    let memory_text = doc.memory.as_ref().or(defaults.and_then(|node| node.memory.as_ref()));
+    let memory_bytes = amount(
+        memory_text,
+        "an amount of memory for a node",
+        DEFAULT_MEMORY,
+        MEMORY_MIN..=MEMORY_MAX,
+    )?
+    .next_multiple_of(PAGE_BYTES);
+    check_room(
+        memory_bytes,
+        interfaces.len(),
+        memory_text.map_or(name.at, |text| text.at),
+        &name.value,
+    )?;
     let root = root(
         doc.root.as_ref().or(defaults.and_then(|node| node.root.as_ref())),
         settings.folder,
@@ -85,13 +103,7 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
         kind,
         position: doc.position,
         kernel: kernel.to_owned(),
-        memory_bytes: amount(
-            doc.memory.as_ref().or(defaults.and_then(|node| node.memory.as_ref())),
-            "an amount of memory for a node",
-            DEFAULT_MEMORY,
-            MEMORY_MIN..=MEMORY_MAX,
-        )?
-        .next_multiple_of(PAGE_BYTES),
+        memory_bytes,
         program_memory_bytes: amount(
             doc.program_memory
                 .as_ref()
@@ -167,6 +179,26 @@ pub(super) fn amount(
         );
     }
     Ok(size.as_bytes())
+}
+
+/// Whether a kernel with that much memory has room for its interfaces, and for the rest of its work.
+fn check_room(memory_bytes: u64, interfaces: usize, at: Mark, node: &str) -> Result<(), Problem> {
+    let taken = INTERFACE_MEMORY_BYTES * interfaces as u64;
+    let needed = taken + MEMORY_BESIDE_INTERFACES.as_bytes();
+    if memory_bytes >= needed {
+        return Ok(());
+    }
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let message = format!(
+        "node `{node}` has {interfaces} interfaces, which take about {} MiB of its kernel's memory of {} MiB",
+        mib(taken),
+        mib(memory_bytes)
+    );
+    let enough = needed.next_power_of_two();
+    Err(Problem::new(at, message).hint(match enough <= MEMORY_MAX.as_bytes() {
+        true => format!("give it `memory: {}MiB`", mib(enough)),
+        false => "give it fewer links".to_owned(),
+    }))
 }
 
 /// Later layers win, value by value; `instant` takes back what was given before.
