@@ -111,7 +111,7 @@ pub(crate) fn exec_map(
     let base = if program.image.elf.fixed {
         0
     } else {
-        work.image_place(program.image.elf.align) - span.start
+        work.image_place(program.image.elf.align).wrapping_sub(span.start)
     };
     let image_end = load(&mut work, &program, base).map_err(no_room)?;
     exec.brk = work.begin_heap((!program.image.elf.fixed).then_some(image_end + PAGE));
@@ -128,10 +128,10 @@ pub(crate) fn exec_map(
         let place = work
             .mapping_place(span.end - span.start, extra, elf.align)
             .map_err(no_room)?;
-        let base = place - span.start;
+        let base = place.wrapping_sub(span.start);
         load(&mut work, interp, base).map_err(no_room)?;
         exec.at_base = base;
-        exec.entry = base + elf.entry;
+        exec.entry = at(base, elf.entry);
     }
     work.finish().map_err(no_room)?;
     spaces.settle(id);
@@ -146,20 +146,26 @@ fn past_image(image: &PatchedImage) -> u64 {
     }
 }
 
+/// Where an address of an image is that is loaded at `base`. The base of one linked to high addresses is below zero, and
+/// entry and headers may be anywhere.
+fn at(base: u64, vaddr: u64) -> u64 {
+    base.wrapping_add(vaddr)
+}
+
 /// What the kernel tells the program about itself.
 fn describe(program: &Loadable, base: u64, exec: &mut abi::Exec) {
     let elf = &program.image.elf;
-    exec.at_entry = base + elf.entry;
+    exec.at_entry = at(base, elf.entry);
     exec.at_phdr = if elf.headers_vaddr == 0 {
         0
     } else {
-        base + elf.headers_vaddr
+        at(base, elf.headers_vaddr)
     };
     exec.at_phnum = elf.header_count;
     let range = |wanted: u8, end: fn(&Segment) -> u64| {
         let found = || elf.segments.iter().filter(|segment| segment.prot & wanted != 0);
         let start = found().map(|segment| segment.vaddr).min().unwrap_or(elf.span().start);
-        [base + start, base + found().map(end).max().unwrap_or(start)]
+        [start, found().map(end).max().unwrap_or(start)].map(|vaddr| at(base, vaddr))
     };
     exec.code = range(EXEC, |segment| segment.vaddr + segment.file_size);
     exec.data = range(WRITE, |segment| segment.vaddr + segment.file_size);
@@ -169,14 +175,14 @@ fn describe(program: &Loadable, base: u64, exec: &mut abi::Exec) {
 fn load(work: &mut Work, program: &Loadable, base: u64) -> Result<u64, Errno> {
     let image = &program.image;
     let span = image.elf.span();
-    let whole = base + span.start..base + span.end + past_image(image);
+    let whole = at(base, span.start)..at(base, span.end + past_image(image));
     if !work.may_map(&whole) {
         return Err(Errno::NOMEM);
     }
     for segment in &image.elf.segments {
         load_segment(work, program, base, segment)?;
     }
-    let text = base + span.start..base + span.end;
+    let text = at(base, span.start)..at(base, span.end);
     if !work.map_trampolines(image, base, text) {
         return Err(Errno::NOMEM);
     }
@@ -185,9 +191,9 @@ fn load(work: &mut Work, program: &Loadable, base: u64) -> Result<u64, Errno> {
 
 /// Maps one segment: its part of the file, zeros up to the page's end, and private memory for the rest.
 fn load_segment(work: &mut Work, program: &Loadable, base: u64, segment: &Segment) -> Result<(), Errno> {
-    let start = base + segment.vaddr - segment.vaddr % PAGE;
-    let file_end = base + segment.vaddr + segment.file_size;
-    let end = (base + segment.vaddr + segment.memory_size).next_multiple_of(PAGE);
+    let start = at(base, segment.vaddr - segment.vaddr % PAGE);
+    let file_end = at(base, segment.vaddr + segment.file_size);
+    let end = at(base, segment.vaddr + segment.memory_size).next_multiple_of(PAGE);
     let mut mapped = start;
     if segment.file_size > 0 {
         mapped = file_end.next_multiple_of(PAGE);
