@@ -11,8 +11,8 @@ CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 # Property tests draw the same cases on every machine; PROPTEST_RNG_SEED=N draws others, and fuzzing is for the rest.
 export PROPTEST_RNG_SEED ?= 20260101
 SHELL_SCRIPTS := .ci/run examples/build scripts/bare-root scripts/fuzz scripts/python-tools scripts/setup-system
-PYTHON_SCRIPTS := kernel/build kernel/profile/record $(wildcard kernel/profile/*.py bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py)
-C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]')
+PYTHON_SCRIPTS := kernel/build kernel/profile/record $(wildcard kernel/profile/*.py bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py tests/storms/*.py)
+C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]' 'tests/storms/*.c')
 
 .PHONY: help demo build examples kernel test test-e2e test-full fuzz bench lint format setup-%
 .NOTPARALLEL:

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_void};
 use core::mem::{offset_of, size_of};
 
 /// `WT_ABI_VERSION`
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// `WT_UPTIME_S`
 pub const UPTIME_S: u64 = 1;
 /// `WT_FRAME_DAMAGED`: a link changed bits of the frame.
@@ -215,7 +215,9 @@ pub struct Thread {
     pub host_fs: u64,
     pub active_as: u64,
     pub pid: u64,
-    pub reserved: [u64; 8],
+    pub reserved: [u64; 4],
+    pub gs_changed: u64,
+    pub reserved_too: [u64; 3],
     pub comm: u64,
 }
 

@@ -60,7 +60,7 @@ fn facts() -> (Facts, String) {
         Thread = thread {
             entry, fault_entry, fault_stack, slow_entry, fault, fault_signo, fault_code, fault_addr, fault_trapno,
             fault_err, kernel_text, uaccess, uaccess_fixup, in_user, now_ns, host_fs, active_as, pid, reserved,
-            comm
+            gs_changed, reserved_too, comm
         }
         FsAttr = fs_attr { id, size, mtime_ns, ino, mode, uid, gid, rdev_major, rdev_minor, nlink }
         FsDirent = fs_dirent { ino, mode, name_len, name }

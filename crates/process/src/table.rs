@@ -116,7 +116,8 @@ pub const HOST_CALLS: &[HostCall] = &[
         158,
         "arch_prctl",
         Partial,
-        "ARCH_SET_FS and ARCH_GET_FS; ARCH_SET_GS: EPERM, GS is the engine's",
+        "ARCH_SET_FS and ARCH_GET_FS; ARCH_SET_GS: EPERM, GS is the engine's, and what wrgsbase or mov put there is lost at \
+         the next call or fault",
     ),
     row(
         160,

@@ -72,7 +72,7 @@ pub struct TrapFacts {
 pub struct TrapThread {
     facts: TrapFacts,
     tid: i32,
-    _altstack: Altstack,
+    altstack: Altstack,
     context: ThreadContext,
 }
 
@@ -88,9 +88,14 @@ impl TrapThread {
             facts: TrapFacts { cpuid_masked: false },
             // SAFETY: it only tells the thread's number.
             tid: unsafe { libc::gettid() },
-            _altstack: altstack,
+            altstack,
             context,
         };
+        if !handler::enlist(thread.altstack.memory as u64, thread.context.thread()) {
+            return Err(refused("know one more thread that runs programs")(io::Error::from(
+                io::ErrorKind::StorageFull,
+            )));
+        }
         // SAFETY: `cpuid` faults are answered by the handler, also for host code.
         thread.facts.cpuid_masked = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_CPUID, 0) } == 0;
         // SAFETY: the same for rdtsc.
@@ -125,6 +130,7 @@ impl Drop for TrapThread {
             libc::prctl(libc::PR_SET_TSC, libc::PR_TSC_ENABLE);
             libc::syscall(libc::SYS_arch_prctl, ARCH_CPUID, 1);
         }
+        handler::delist(self.altstack.memory as u64);
     }
 }
 

@@ -23,7 +23,7 @@
 #ifndef WINDTUNNEL_BOUNDARY_H
 #define WINDTUNNEL_BOUNDARY_H
 
-#define WT_ABI_VERSION 4
+#define WT_ABI_VERSION 5
 
 /* How long a node has been up at virtual time 0, s, on the clocks of programs that count from the boot. */
 #define WT_UPTIME_S 1
@@ -168,7 +168,10 @@ struct wt_thread {
 	wt_u64 host_fs;          /* [k>h] FS base at wt_enter */
 	wt_u64 active_as;        /* [k>h] address space of the last as_activate, if it is still alive; else 0 */
 	wt_u64 pid;              /* [k>h] pid of the running program thread, for reports */
-	wt_u64 reserved[8];
+	wt_u64 reserved[4];
+	wt_u64 gs_changed;       /* [h>k] 1: the program had another GS base, which the host took back; the kernel reports
+	                          * it and clears this */
+	wt_u64 reserved_too[3];
 	wt_u64 comm;             /* [k>h] address of that thread's name, 16 bytes with NUL; 0 none yet */
 };
 

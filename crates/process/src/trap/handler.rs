@@ -6,10 +6,13 @@
 //!
 //! No handler switches stacks or jumps: it changes the registers it returns to. The vector registers are left as the
 //! kernel restores them from the signal frame, so a program's are still live at the entry it is sent to.
+//!
+//! Nothing that a program may have in its registers is relied on. GS is the program's as long as it runs: the thread is
+//! known by the stack of the handler. The flags that Linux lets through to handlers are cleared by [`handler_entry`].
 
 use std::arch::asm;
 use std::io;
-use std::mem::{MaybeUninit, zeroed};
+use std::mem::{MaybeUninit, offset_of, zeroed};
 use std::ops::Range;
 use std::ptr;
 use std::sync::Mutex;
@@ -18,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use windtunnel_kernel::{abi, note_kernel_fault};
 
 use super::cpuid::cpuid;
-use super::host_text;
+use super::{ALTSTACK_BYTES, host_text};
 
 /// Signals of faults, all handled alike.
 const FAULTS: [i32; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
@@ -28,8 +31,25 @@ const AUDIT_ARCH_X86_64: u32 = 0xc000_003e;
 /// x86 trap number of a general protection fault; what `cpuid` and `rdtsc` raise.
 const TRAP_GP: u64 = 13;
 const SI_KERNEL: i32 = 0x80;
-/// Trap, direction, nested task and alignment check: what code must not find set at an entry.
-const FLAGS_CLEARED: u64 = 1 << 8 | 1 << 10 | 1 << 14 | 1 << 18;
+/// x86 trap numbers of a single step and of a page fault, and the bit of the latter's error code for a fetch of code.
+const TRAP_DB: u64 = 1;
+const TRAP_PF: u64 = 14;
+const ERROR_FETCH: u64 = 1 << 4;
+/// Trap, direction, nested task, alignment check and identification: what code must not find set at an entry.
+pub(super) const FLAGS_CLEARED: u64 = 1 << 8 | 1 << 10 | 1 << 14 | 1 << 18 | 1 << 21;
+/// Nested task and identification, which Linux does not take from a signal frame: they stay what they are in the handler.
+pub(super) const FLAGS_NOT_IN_FRAMES: u64 = 1 << 14 | 1 << 21;
+/// Flags of ordinary code: interrupts on, and the bit that is always set.
+pub(super) const FLAGS_PLAIN: u64 = 0x202;
+/// Selectors of 64-bit programs, as they are in `REG_CSGSFS`, and the bits of those that are not restored.
+const SELECTORS: u64 = 0x2b << 48 | 0x33;
+const SELECTORS_KEPT: u64 = 0xffff_ffff_0000;
+/// `jmp *%gs:0`: how trampolines enter the kernel (`patch`).
+const ENTER: u64 = 0x0000_0000_2524_ff65;
+/// `iretq`, as the low bits of a word of code.
+const IRETQ: u64 = 0xcf48;
+/// What `iretq` takes from the stack, bytes.
+const IRETQ_FRAME_BYTES: u64 = 5 * 8;
 /// The vDSO's code is within this distance of its start, bytes.
 const VDSO_BYTES: u64 = 16 * 1024;
 
@@ -38,6 +58,73 @@ static VDSO: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// The actions before ours, in the order of FAULTS, then SIGSYS; written once, before the first handler can run.
 static mut BEFORE: MaybeUninit<[libc::sigaction; 6]> = MaybeUninit::uninit();
+
+/// The threads that run programs: where their stacks for handlers begin, 0 where there is none, and their boundary state.
+static THREADS: [(AtomicU64, AtomicU64); 256] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; 256];
+
+/// Makes a thread known by the stack that its handlers run on; false if there are too many.
+pub(super) fn enlist(stack: u64, thread: *mut abi::Thread) -> bool {
+    THREADS.iter().any(|(slot, state)| {
+        let free = slot.compare_exchange(0, stack, Relaxed, Relaxed).is_ok();
+        if free {
+            state.store(thread as u64, Relaxed);
+        }
+        free
+    })
+}
+
+/// Forgets it.
+pub(super) fn delist(stack: u64) {
+    for (slot, state) in &THREADS {
+        if slot.load(Relaxed) == stack {
+            state.store(0, Relaxed);
+            slot.store(0, Relaxed);
+        }
+    }
+}
+
+/// A signal handler of that name, which runs `$inner` with the flags of ordinary code. Linux clears the direction and trap
+/// flags, but lets a program's alignment check and nested task through: a handler that is compiled code makes unaligned
+/// accesses. They are back when it returns, by the frame or, where Linux does not look there, by the last lines.
+macro_rules! handler_entry {
+    ($name:ident, $inner:ident) => {
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+            std::arch::naked_asm!(
+                "push rdx",
+                "pushfq",
+                "test dword ptr [rsp], {odd}",
+                "jz 2f",
+                "push {plain}",
+                "popfq",
+                "2:",
+                "add rsp, 8",
+                "call {inner}",
+                "pop rdx",
+                "mov eax, [rdx + {flags}]",
+                "and eax, {not_in_frames}",
+                "jz 3f",
+                "or eax, {plain}",
+                "push rax",
+                "popfq",
+                "3:",
+                "ret",
+                odd = const $crate::trap::handler::FLAGS_CLEARED,
+                plain = const $crate::trap::handler::FLAGS_PLAIN,
+                not_in_frames = const $crate::trap::handler::FLAGS_NOT_IN_FRAMES,
+                flags = const $crate::trap::handler::FLAGS_AT,
+                inner = sym $inner,
+            )
+        }
+    };
+}
+pub(super) use handler_entry;
+
+/// Where the flags are in what the third argument of a handler points to.
+pub(super) const FLAGS_AT: usize = offset_of!(libc::ucontext_t, uc_mcontext) + 8 * libc::REG_EFL as usize;
+
+handler_entry!(sigsys_entry, on_sigsys);
+handler_entry!(fault_entry, on_fault);
 
 /// Installs the handlers, for the whole process, once. They pass on what does not come from a simulation thread.
 pub(super) fn install() -> io::Result<()> {
@@ -53,9 +140,9 @@ pub(super) fn install() -> io::Result<()> {
     VDSO.store(unsafe { libc::getauxval(libc::AT_SYSINFO_EHDR) }, Relaxed);
     for (index, signo) in FAULTS.into_iter().chain([libc::SIGSYS]).enumerate() {
         let handler = if signo == libc::SIGSYS {
-            on_sigsys as *const ()
+            sigsys_entry as *const ()
         } else {
-            on_fault as *const ()
+            fault_entry as *const ()
         };
         // SAFETY: all zeros is a valid sigaction; the handlers are written for SA_SIGINFO and live as long as the
         // process. BEFORE is written under the lock and read only by handlers.
@@ -104,12 +191,25 @@ pub(super) unsafe fn system_call(nr: libc::c_long, args: [u64; 6]) -> i64 {
     result
 }
 
-/// What GS points to: the thread's boundary state, null on threads that never enter a kernel.
-pub(super) fn gs_base() -> *mut abi::Thread {
+/// What GS points to: the thread's boundary state, or whatever a program has put there.
+fn gs_base() -> u64 {
     let base: u64;
     // SAFETY: reads a register; a simulation thread exists only where FSGSBASE does, and handlers only after one.
     unsafe { asm!("rdgsbase {}", out(reg) base, options(nomem, nostack, preserves_flags)) };
-    base as *mut abi::Thread
+    base
+}
+
+/// A word of memory that may not be there.
+fn word_at(address: u64) -> Option<u64> {
+    let mut word = 0u64;
+    let (to, from) = ([(&raw mut word) as u64, 8], [address, 8]);
+    // SAFETY: writes to the local word at most; a bad address is an error.
+    let read = unsafe {
+        let pid = system_call(libc::SYS_getpid, [0; 6]) as u64;
+        let (to, from) = ((&raw const to) as u64, (&raw const from) as u64);
+        system_call(libc::SYS_process_vm_readv, [pid, to, 1, from, 1, 0])
+    };
+    (read == 8).then_some(word)
 }
 
 /// The registers in a signal frame.
@@ -158,6 +258,24 @@ impl Frame {
         }
     }
 
+    /// The boundary state of the thread that was interrupted, null if it runs no programs. It is known by the stack that
+    /// Linux notes in the frame: GS may be a program's.
+    pub(super) fn thread(self) -> *mut abi::Thread {
+        let stack = self.stack().start;
+        let known = THREADS.iter().find(|(slot, _)| slot.load(Relaxed) == stack);
+        match known {
+            Some((_, state)) if stack != 0 => state.load(Relaxed) as *mut abi::Thread,
+            _ => ptr::null_mut(),
+        }
+    }
+
+    /// The stack for handlers.
+    fn stack(self) -> Range<u64> {
+        // SAFETY: the frame of the running handler.
+        let start = unsafe { (*self.0).uc_stack.ss_sp } as u64;
+        start..start.wrapping_add(ALTSTACK_BYTES as u64)
+    }
+
     fn skip(self, bytes: u64) {
         self.set(libc::REG_RIP, self.get(libc::REG_RIP).wrapping_add(bytes));
     }
@@ -165,10 +283,16 @@ impl Frame {
     fn go_to(self, rip: u64) {
         self.set(libc::REG_RIP, rip);
         self.set(libc::REG_EFL, self.get(libc::REG_EFL) & !FLAGS_CLEARED);
+        // A far jump may have led to 32-bit code.
+        self.set(
+            libc::REG_CSGSFS,
+            self.get(libc::REG_CSGSFS) & SELECTORS_KEPT | SELECTORS,
+        );
     }
 }
 
 /// What a handler tells the kernel about a program's fault.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Fault {
     pub(super) signo: i32,
     pub(super) code: i32,
@@ -177,14 +301,37 @@ pub(super) struct Fault {
     pub(super) error: u64,
 }
 
+/// What a program gets for an address that is none, or an instruction that it may not use.
+const PROTECTION_FAULT: Fault = Fault {
+    signo: libc::SIGSEGV,
+    code: SI_KERNEL,
+    address: 0,
+    trap: TRAP_GP,
+    error: 0,
+};
+
 /// Sends the program's thread to an entry of its kernel with all its registers noted.
 ///
 /// # Safety
 /// `thread` is this thread's state, and a program was running.
 pub(super) unsafe fn enter_kernel(thread: *mut abi::Thread, frame: Frame, entry: u64, fault: &Fault) {
-    // SAFETY: promised by the caller; kernel and host code that use the fields are not running.
+    // SAFETY: promised by the caller.
+    unsafe { enter_kernel_with(&frame.regs(), thread, frame, entry, fault) }
+}
+
+/// The same with other registers than those that the signal found.
+///
+/// # Safety
+/// As above.
+unsafe fn enter_kernel_with(regs: &abi::Regs, thread: *mut abi::Thread, frame: Frame, entry: u64, fault: &Fault) {
+    // SAFETY: promised by the caller; kernel and host code that use the fields are not running. The kernel's way of using
+    // GS is that of all host code, so it may be set to what it is for that.
     unsafe {
-        (*thread).fault = frame.regs();
+        if gs_base() != thread as u64 {
+            asm!("wrgsbase {}", in(reg) thread, options(nostack, preserves_flags));
+            (*thread).gs_changed = 1;
+        }
+        (*thread).fault = *regs;
         (*thread).fault_signo = fault.signo as u32;
         (*thread).fault_code = fault.code;
         (*thread).fault_addr = fault.address;
@@ -222,9 +369,9 @@ struct SigsysInfo {
 
 /// A system call from outside host text.
 unsafe extern "C" fn on_sigsys(signo: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let (thread, frame) = (gs_base(), Frame(context.cast()));
-    let info = info.cast::<SigsysInfo>();
-    // SAFETY: the kernel passes valid information to a SA_SIGINFO handler; GS, if set, points to this thread's state.
+    let frame = Frame(context.cast());
+    let (thread, info) = (frame.thread(), info.cast::<SigsysInfo>());
+    // SAFETY: the kernel passes valid information to a SA_SIGINFO handler; `thread`, if not null, is this thread's state.
     unsafe {
         if thread.is_null() || (*info).code != SYS_USER_DISPATCH {
             return give_up(signo, 5, frame, (*info).address, true);
@@ -253,30 +400,20 @@ unsafe extern "C" fn on_sigsys(signo: i32, info: *mut libc::siginfo_t, context: 
             // `int 0x80`: a kernel without 32-bit programs answers with a protection fault at the instruction.
             frame.skip(2u64.wrapping_neg());
             let fault = Fault {
-                signo: libc::SIGSEGV,
-                code: SI_KERNEL,
-                address: 0,
-                trap: TRAP_GP,
                 error: 0x402,
+                ..PROTECTION_FAULT
             };
             return enter_kernel(thread, frame, (*thread).fault_entry, &fault);
         }
-        let call = Fault {
-            signo: 0,
-            code: 0,
-            address: 0,
-            trap: 0,
-            error: 0,
-        };
-        enter_kernel(thread, frame, (*thread).slow_entry, &call);
+        enter_kernel(thread, frame, (*thread).slow_entry, &Fault::default());
     }
 }
 
 /// A fault anywhere.
 unsafe extern "C" fn on_fault(signo: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let (thread, frame) = (gs_base(), Frame(context.cast()));
-    let rip = frame.get(libc::REG_RIP);
-    // SAFETY: the kernel passes valid information to a SA_SIGINFO handler; GS, if set, points to this thread's state.
+    let frame = Frame(context.cast());
+    let (thread, rip) = (frame.thread(), frame.get(libc::REG_RIP));
+    // SAFETY: the kernel passes valid information to a SA_SIGINFO handler; `thread`, if not null, is this thread's state.
     unsafe {
         let (code, address) = ((*info).si_code, (*info).si_addr() as u64);
         let before = FAULTS.iter().position(|&fault| fault == signo).unwrap_or(0);
@@ -294,22 +431,19 @@ unsafe extern "C" fn on_fault(signo: i32, info: *mut libc::siginfo_t, context: *
         if answer_instruction(thread, frame, rip) {
             return;
         }
-        let in_kernel = within((*thread).kernel_text[0]..(*thread).kernel_text[1], rip);
-        let (trap, error) = (frame.get(libc::REG_TRAPNO), frame.get(libc::REG_ERR));
-        if (*thread).in_user != 0 && !in_kernel && !in_host(rip) {
-            return enter_kernel(
-                thread,
-                frame,
-                (*thread).fault_entry,
-                &Fault {
-                    signo,
-                    code,
-                    address,
-                    trap,
-                    error,
-                },
-            );
+        // Wherever a program has jumped to; but not a handler's own fault.
+        if (*thread).in_user != 0 && !within(frame.stack(), frame.get(libc::REG_RSP)) {
+            let (trap, error) = (frame.get(libc::REG_TRAPNO), frame.get(libc::REG_ERR));
+            let fault = Fault {
+                signo,
+                code,
+                address,
+                trap,
+                error,
+            };
+            return program_fault(thread, frame, &fault);
         }
+        let in_kernel = within((*thread).kernel_text[0]..(*thread).kernel_text[1], rip);
         // Code that is not the host's while a kernel runs is the kernel's, or where it jumped to by mistake.
         if (in_kernel || !in_host(rip))
             && let Some(way_out) = note_kernel_fault(thread, &frame.regs(), signo as u32, code, address)
@@ -317,6 +451,68 @@ unsafe extern "C" fn on_fault(signo: i32, info: *mut libc::siginfo_t, context: *
             return frame.go_to(way_out);
         }
         give_up(signo, before, frame, address, false);
+    }
+}
+
+/// A fault while a program runs, or on the way to or from it.
+///
+/// # Safety
+/// `thread` is this thread's state, and a program was running.
+unsafe fn program_fault(thread: *mut abi::Thread, frame: Frame, fault: &Fault) {
+    let regs = frame.regs();
+    // SAFETY: promised by the caller.
+    unsafe {
+        if on_the_way_in(thread, &regs, fault) {
+            let call = abi::Regs { rip: regs.rcx, ..regs };
+            return enter_kernel_with(&call, thread, frame, (*thread).slow_entry, &Fault::default());
+        }
+        if let Some(back) = not_gone_out(thread, &regs) {
+            return enter_kernel_with(&back, thread, frame, (*thread).fault_entry, &PROTECTION_FAULT);
+        }
+        enter_kernel_with(&regs, thread, frame, (*thread).fault_entry, fault);
+    }
+}
+
+/// Whether a trampoline was about to enter the kernel, with all registers as at its `jmp *%gs:0`: the call can be made as
+/// an unpatched one is. Either the program traps after each instruction, which the kernel must not, or GS is its own.
+///
+/// # Safety
+/// As above.
+unsafe fn on_the_way_in(thread: *mut abi::Thread, regs: &abi::Regs, fault: &Fault) -> bool {
+    // SAFETY: promised by the caller.
+    let entry = unsafe { (*thread).entry };
+    let gs = gs_base();
+    if fault.trap == TRAP_DB {
+        return regs.rip == entry;
+    }
+    if gs == thread as u64 {
+        return false;
+    }
+    // What the program has there need not be code.
+    let jumped = fault.trap == TRAP_PF && fault.error & ERROR_FETCH != 0;
+    match jumped {
+        true => word_at(gs) == Some(regs.rip),
+        false => word_at(regs.rip) == Some(ENTER),
+    }
+}
+
+/// The registers that the kernel's `iretq` was to load for the program, if it could not: an address is non-canonical.
+///
+/// # Safety
+/// As above.
+unsafe fn not_gone_out(thread: *mut abi::Thread, regs: &abi::Regs) -> Option<abi::Regs> {
+    // SAFETY: promised by the caller. The words are the end of the kernel stack of the running task.
+    unsafe {
+        let at_return = within((*thread).kernel_text[0]..(*thread).kernel_text[1], regs.rip)
+            && regs.rsp == (*thread).fault_stack.wrapping_sub(IRETQ_FRAME_BYTES)
+            && word_at(regs.rip)? & 0xffff == IRETQ;
+        let [rip, _, rflags, rsp] = *(at_return.then_some(regs.rsp)? as *const [u64; 4]);
+        Some(abi::Regs {
+            rip,
+            rflags,
+            rsp,
+            ..*regs
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use windtunnel_kernel::{abi, read_comm};
 
-use super::handler::{Frame, gs_base, in_host, system_call, within};
+use super::handler::{Frame, handler_entry, in_host, system_call, within};
 
 /// The signal. Programs' own signals are their kernels' affair and never the host's.
 const SIGNAL: i32 = libc::SIGUSR2;
@@ -52,7 +52,7 @@ pub(super) fn install() -> io::Result<()> {
     // SAFETY: all zeros is a valid sigaction; the handler is written for SA_SIGINFO and lives as long as the process.
     let result = unsafe {
         let mut action: libc::sigaction = zeroed();
-        action.sa_sigaction = on_stop as *const () as usize;
+        action.sa_sigaction = stop_entry as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         libc::sigaction(SIGNAL, &action, ptr::null_mut())
     };
@@ -79,14 +79,17 @@ pub fn stop_thread(tid: i32, patience: Duration) -> Option<Stopped> {
     None
 }
 
+handler_entry!(stop_entry, on_stop);
+
 /// Notes where the thread is, and stays there.
 unsafe extern "C" fn on_stop(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let thread = gs_base();
+    let frame = Frame(context.cast());
+    let thread = frame.thread();
     if thread.is_null() || READY.load(Ordering::Relaxed) {
         return;
     }
-    let regs = Frame(context.cast()).regs();
-    // SAFETY: GS points to this thread's state; an instance it was in lives as long as the run, which this is in the
+    let regs = frame.regs();
+    // SAFETY: `thread` is this thread's state; an instance it was in lives as long as the run, which this is in the
     // middle of. STOPPED is written by one thread, once.
     let place = unsafe {
         let place = if in_host(regs.rip) {

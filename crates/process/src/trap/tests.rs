@@ -16,8 +16,8 @@ const SAVED_RSP: usize = offset_of!(Thread, reserved);
 const WAY_OUT: usize = SAVED_RSP + 8;
 const FLAGS_AT_ENTRY: usize = SAVED_RSP + 16;
 const RSP_AT_ENTRY: usize = SAVED_RSP + 24;
-const XMM3_AT_ENTRY: usize = SAVED_RSP + 32;
-const REGISTERS_AT_END: usize = SAVED_RSP + 40;
+const XMM3_AT_ENTRY: usize = offset_of!(Thread, active_as);
+const REGISTERS_AT_END: usize = offset_of!(Thread, reserved_too);
 
 /// Which entry a program left by.
 const BY_CALL: u64 = 1;
@@ -88,7 +88,8 @@ struct Ended {
 
 impl Ended {
     fn word(&self, offset: usize) -> u64 {
-        self.thread.reserved[(offset - SAVED_RSP) / 8]
+        // SAFETY: a word of the thread's state, by its offset.
+        unsafe { (&raw const self.thread).byte_add(offset).cast::<u64>().read() }
     }
 
     /// eax, edx, ecx where the program ended by `END`.
@@ -128,7 +129,7 @@ fn run(programs: &[&[u8]], prepare: fn(&mut Thread, u64)) -> Vec<Ended> {
                     run_program(code.0, 0x1122);
                     let thread = (*thread).clone();
                     Ended {
-                        by: thread.reserved[1],
+                        by: thread.reserved[(WAY_OUT - SAVED_RSP) / 8],
                         code: code.0 as u64,
                         thread,
                     }
@@ -194,6 +195,91 @@ fn a_32_bit_system_call_is_a_protection_fault_at_the_instruction() {
         (ended.by, ended.thread.fault_signo, ended.rip_offset()),
         (BY_FAULT, libc::SIGSEGV as u32, 5)
     );
+}
+
+/// `pushfq; or dword ptr [rsp], FLAGS; popfq`
+fn set_flags(flags: u64) -> Vec<u8> {
+    [&[0x9c, 0x81, 0x0c, 0x24], &(flags as u32).to_le_bytes()[..], &[0x9d]].concat()
+}
+
+const TF: u64 = 1 << 8;
+const ODD: u64 = 1 << 10 | 1 << 14 | 1 << 18 | 1 << 21;
+
+#[test]
+fn odd_flags_of_a_program_are_noted_and_not_set_at_an_entry() {
+    // mov eax, 39; syscall; and mov rax, [rsp - 7]
+    let call = [set_flags(ODD), vec![0xb8, 39, 0, 0, 0, 0x0f, 0x05]].concat();
+    let unaligned = [set_flags(ODD), vec![0x48, 0x8b, 0x44, 0x24, 0xf9]].concat();
+    let ended = run(&[&call, &unaligned], nothing);
+    assert_eq!((ended[0].by, ended[1].by), (BY_SLOW_CALL, BY_FAULT));
+    assert_eq!(ended[1].thread.fault_signo, libc::SIGBUS as u32);
+    for end in &ended {
+        assert_eq!(end.thread.fault.rflags & (ODD | TF), ODD);
+        assert_eq!(end.word(FLAGS_AT_ENTRY) & (ODD | TF), 0);
+    }
+}
+
+#[test]
+fn a_program_that_traps_after_each_instruction_enters_without_that() {
+    // lea rcx, [rip + 8], then END
+    let step = [set_flags(TF), vec![0x90]].concat();
+    let call = [vec![0x48, 0x8d, 0x0d, 17, 0, 0, 0], set_flags(TF)].concat();
+    let ended = run(&[&step, &call], nothing);
+    assert_eq!(
+        (ended[0].by, ended[0].thread.fault_signo),
+        (BY_FAULT, libc::SIGTRAP as u32)
+    );
+    assert_eq!(
+        (ended[1].by, ended[1].rip_offset()),
+        (BY_SLOW_CALL, 24),
+        "where rcx points"
+    );
+    for end in &ended {
+        assert_eq!(end.thread.fault.rflags & TF, TF);
+        assert_eq!(end.word(FLAGS_AT_ENTRY) & TF, 0);
+    }
+}
+
+#[test]
+fn a_call_of_a_program_with_another_gs_base_is_made() {
+    // lea rcx, [rip]; wrgsbase rdi
+    let ended = &run(
+        &[&[0x48, 0x8d, 0x0d, 0, 0, 0, 0, 0xf3, 0x48, 0x0f, 0xae, 0xdf]],
+        nothing,
+    )[0];
+    assert_eq!((ended.by, ended.rip_offset()), (BY_SLOW_CALL, 7));
+    assert_eq!(ended.thread.gs_changed, 1);
+    // And where something is that is no code: mov [rsp - 128], rsp; lea rax, [rsp - 128]; wrgsbase rax.
+    let own = [
+        0x48, 0x8d, 0x0d, 0, 0, 0, 0, 0x48, 0x89, 0x64, 0x24, 0x80, 0x48, 0x8d, 0x44, 0x24, 0x80, 0xf3, 0x48, 0x0f,
+        0xae, 0xd8,
+    ];
+    let ended = &run(&[&own], nothing)[0];
+    assert_eq!((ended.by, ended.rip_offset()), (BY_SLOW_CALL, 7));
+}
+
+#[test]
+fn an_iretq_to_nowhere_is_the_programs_fault() {
+    // mov rsp, gs:[16] (fault_stack); sub rsp, 40; the words of iretq; iretq
+    let program = [
+        &[
+            0x65, 0x48, 0x8b, 0x24, 0x25, 16, 0, 0, 0, 0x48, 0x83, 0xec, 40, 0x48, 0xb8,
+        ][..],
+        &(1u64 << 63).to_le_bytes(),
+        &[0x48, 0x89, 0x04, 0x24],
+        &[0x48, 0xc7, 0x44, 0x24, 8, 0x33, 0, 0, 0],
+        &[0x48, 0xc7, 0x44, 0x24, 16, 0x02, 0x02, 0, 0],
+        &[0x48, 0xc7, 0x44, 0x24, 24, 0x88, 0x77, 0, 0],
+        &[0x48, 0xc7, 0x44, 0x24, 32, 0x2b, 0, 0, 0],
+        &[0x48, 0xcf],
+    ]
+    .concat();
+    let ended = &run(&[&program], |thread, code| {
+        thread.kernel_text = [code, code + PAGE_BYTES]
+    })[0];
+    let Thread { fault, fault_signo, .. } = &ended.thread;
+    assert_eq!((ended.by, *fault_signo), (BY_FAULT, libc::SIGSEGV as u32));
+    assert_eq!((fault.rip, fault.rsp, fault.rdi), (1 << 63, 0x7788, 0x1122));
 }
 
 /// nop; rdtsc or rdtscp

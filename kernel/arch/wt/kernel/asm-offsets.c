@@ -6,6 +6,7 @@
 int main(void)
 {
 	OFFSET(TASK_SP, task_struct, thread.sp);
+	OFFSET(TASK_FULL, task_struct, thread.full);
 	DEFINE(PT_REGS_SIZE, sizeof(struct pt_regs));
 	return 0;
 }

@@ -9,6 +9,13 @@
 #include <linux/linkage.h>
 #include <asm/asm-offsets.h>
 
+/*
+ * Flags that the kernel and the host must not run with: trap, direction, nested task, alignment check, identification.
+ * Nothing here sets them, so that a short return, which restores no flags, is right for programs that had none of them.
+ */
+#define ODD_FLAGS 0x244500
+#define PLAIN_FLAGS 0x202
+
 #define GS_IN_USER 240 /* struct wt_thread.in_user, asserted in host.c */
 
 	.cfi_sections .debug_frame
@@ -43,14 +50,15 @@ SYM_CODE_START(wt_syscall_entry)
 	movq	wt_kstack_top(%rip), %rsp
 	pushq	$0x2b			/* ss */
 	pushq	%r11			/* sp */
-	pushq	$0x202			/* flags: those at a call site are dead by the call's ABI */
+	pushfq				/* flags */
+	testl	$ODD_FLAGS, (%rsp)
 	pushq	$0x33			/* cs */
 	pushq	%rcx			/* ip */
 	pushq	%rax			/* orig_ax */
 	PUSH_REGS_AFTER_ORIG_AX
 	movq	$0, %gs:GS_IN_USER
-	cld
-	movq	%rsp, %rdi
+	jnz	2f			/* none of the pushes changes the flags */
+1:	movq	%rsp, %rdi
 	subq	$8, %rsp		/* 16-byte alignment: pt_regs is an odd number of words */
 	.cfi_escape 0x0f, 4, 0x77, 0xa0, 0x01, 0x06	/* CFA = *(rsp + 160): the program's rsp */
 	.cfi_escape 0x10, 16, 3, 0x77, 0x88, 0x01		/* rip at rsp + 136 */
@@ -77,6 +85,13 @@ SYM_CODE_START(wt_syscall_entry)
 	movq	8(%rsp), %rcx		/* ip */
 	movq	32(%rsp), %rsp		/* sp */
 	jmp	*%rcx
+
+2:	.cfi_def_cfa %r11, 0
+	pushq	$PLAIN_FLAGS
+	popfq
+	movq	wt_current(%rip), %rdi
+	movl	$1, TASK_FULL(%rdi)	/* the program gets its flags back by iretq */
+	jmp	1b
 	.cfi_endproc
 SYM_CODE_END(wt_syscall_entry)
 

@@ -6,6 +6,8 @@
 #include <linux/sched/signal.h>
 #include <linux/signal.h>
 #include <asm/host.h>
+#include <asm/unistd.h>
+#include <uapi/asm/prctl.h>
 
 #define RDTSCP_BYTES 3
 
@@ -37,6 +39,19 @@ void wt_regs_from_fault(struct pt_regs *regs)
 		.sp = r->rsp,
 		.ss = 0x2b,
 	};
+}
+
+/**
+ * wt_report_gs - tell of a program that has put something into GS, which is the engine's
+ *
+ * To be called at each entry by way of the host's signal handler, which finds that out.
+ */
+void wt_report_gs(void)
+{
+	if (likely(!wt_entry->thread->gs_changed))
+		return;
+	wt_entry->thread->gs_changed = 0;
+	wt_report_unsupported(__NR_arch_prctl, ARCH_SET_GS);
 }
 
 /* What rdtsc and rdtscp answer: virtual nanoseconds. Reading is a call to poll the clock, as clock_gettime() is. */
@@ -84,6 +99,7 @@ void wt_do_fault(struct pt_regs *regs)
 	wt_regs_from_fault(regs);
 	irqentry_enter_from_user_mode(regs);
 	local_irq_enable();
+	wt_report_gs();
 	if (t->fault_signo)
 		wt_signal_fault(regs, t);
 	else

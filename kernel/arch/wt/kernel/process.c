@@ -30,6 +30,9 @@ unsigned long wt_kstack_top;
 static struct task_struct *wt_live;
 static struct kmem_cache *xstate_cache;
 
+#define DEFAULT_MXCSR 0x1f80U
+#define X87_PENDING   0x80 /* status: an exception that the next instruction raises */
+
 struct task_struct *wt_switch_stacks(struct task_struct *prev, struct task_struct *next);
 
 /*
@@ -88,12 +91,28 @@ static void xstate_init(void *area)
 {
 	memset(area, 0, xstate_size());
 	*(u16 *)area = 0x37f;
-	*(u32 *)(area + 24) = 0x1f80;
+	*(u32 *)(area + 24) = DEFAULT_MXCSR;
 	if (wt_boot.xsave_mask)
 		*(u64 *)(area + 520) = wt_boot.xsave_mask | (1ULL << 63);
 }
 
-/* Put the registers of the program they belong to into memory, and the host's FS base in place. */
+/*
+ * What the host computes with: its FS base, and floating point that rounds and traps as usual. Its code never uses x87
+ * registers, but would find out about an exception of the program's that is pending there.
+ */
+static void host_registers(void)
+{
+	static const u32 mxcsr = DEFAULT_MXCSR;
+	u16 status;
+
+	asm volatile("wrfsbase %0" : : "r"(wt_entry->thread->host_fs));
+	asm volatile("ldmxcsr %0" : : "m"(mxcsr));
+	asm volatile("fnstsw %0" : "=a"(status));
+	if (unlikely(status & X87_PENDING))
+		asm volatile("fninit");
+}
+
+/* Put the registers of the program they belong to into memory, and the host's in place. */
 void wt_user_save(void)
 {
 	struct task_struct *task = wt_live;
@@ -103,7 +122,7 @@ void wt_user_save(void)
 	wt_live = NULL;
 	asm volatile("rdfsbase %0" : "=r"(task->thread.fs));
 	xsave(task->thread.xstate);
-	asm volatile("wrfsbase %0" : : "r"(wt_entry->thread->host_fs));
+	host_registers();
 }
 
 /**
@@ -131,7 +150,7 @@ void wt_user_drop(struct task_struct *task)
 {
 	if (wt_live == task) {
 		wt_live = NULL;
-		asm volatile("wrfsbase %0" : : "r"(wt_entry->thread->host_fs));
+		host_registers();
 	}
 }
 

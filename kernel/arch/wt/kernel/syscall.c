@@ -333,6 +333,7 @@ void wt_do_slow_syscall(struct pt_regs *regs)
 	wt_regs_from_fault(regs);
 	regs->orig_ax = regs->ax;
 	regs->ax = -ENOSYS;
+	wt_report_gs();
 	wt_syscall(regs);
 	current->thread.full = 0;
 }

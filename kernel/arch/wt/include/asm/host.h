@@ -91,6 +91,9 @@ static inline long wt_mmap_packet(struct file *file, const u64 *arg)
 void wt_name_file(struct file *file, u64 handle);
 void wt_forget_usage(struct mm_struct *mm);
 
+/* fault.c */
+void wt_report_gs(void);
+
 /* reach.c */
 void wt_reach_new(struct mm_struct *mm, const struct mm_struct *parent);
 void wt_reach_forget(struct mm_struct *mm);
