@@ -32,19 +32,20 @@ struct sigframe {
 };
 
 /* Where a signal frame keeps vector state: an XSAVE area in standard format (Intel SDM vol. 1, 13.4). */
-#define FX_BYTES	 512UL
-#define XSTATE_HEADER	 (FX_BYTES + 64)
-#define XSTATE_MAX	 4096UL
-#define FX_CONTROL	 0  /* offset of the x87 control word */
-#define FX_MXCSR	 24 /* of MXCSR */
-#define XCOMP_BV	 (FX_BYTES + 8)
-#define XSTATE_CHECKED	 16 /* bytes from there that must be 0 in standard format */
-#define MXCSR_BITS	 0xffffU
-#define DEFAULT_CONTROL	 0x37f
-#define DEFAULT_MXCSR	 0x1f80U
-#define XSTATE_FP_SSE	 3UL
-#define CPUID_XSTATE	 0xd
-#define MIN_SIGNAL_STACK 2048UL /* the uapi's MINSIGSTKSZ */
+#define FX_BYTES	  512UL
+#define XSTATE_HEADER	  (FX_BYTES + 64)
+#define XSTATE_MAX	  4096UL
+#define FX_CONTROL	  0  /* offset of the x87 control word */
+#define FX_MXCSR	  24 /* of MXCSR */
+#define XCOMP_BV	  (FX_BYTES + 8)
+#define XSTATE_CHECKED	  16 /* bytes from there that must be 0 in standard format */
+#define MXCSR_BITS	  0xffffU
+#define DEFAULT_CONTROL	  0x37f
+#define DEFAULT_MXCSR	  0x1f80U
+#define XSTATE_FP_SSE	  3UL
+#define XSTATE_WITH_MXCSR 6UL /* SSE and AVX */
+#define CPUID_XSTATE	  0xd
+#define MIN_SIGNAL_STACK  2048UL /* the uapi's MINSIGSTKSZ */
 
 /* One at a time is between a program's memory and its registers; nothing sleeps while it is there. */
 static u8 xstate[XSTATE_MAX] __aligned(64);
@@ -160,24 +161,29 @@ static bool is_xstate(unsigned long from)
 static int xstate_get(unsigned long from)
 {
 	unsigned long bytes = xstate_bytes();
+	u64 asked = XSTATE_FP_SSE, features = XSTATE_FP_SSE;
 	struct _fpx_sw_bytes sw;
-	u64 features = XSTATE_FP_SSE;
 	bool all;
 
 	if (copy_from_user(xstate, (void __user *)from, FX_BYTES))
 		return -EFAULT;
 	all = is_xstate(from);
-	if (!IS_ALIGNED(from, all ? 64 : 16) || *(u32 *)(xstate + FX_MXCSR) & ~MXCSR_BITS)
+	if (!IS_ALIGNED(from, all ? 64 : 16))
 		return -EINVAL;
 	if (all) {
 		memcpy(&sw, xstate + offsetof(struct _fpstate_64, sw_reserved), sizeof(sw));
+		asked = sw.xfeatures & wt_boot.xsave_mask;
 		memset(xstate + FX_BYTES, 0, bytes - FX_BYTES);
 		if (copy_from_user(xstate + FX_BYTES, (void __user *)(from + FX_BYTES), sw.xstate_size - FX_BYTES))
 			return -EFAULT;
 		if (*xstate_bv() & ~wt_boot.xsave_mask || memchr_inv(xstate + XCOMP_BV, 0, XSTATE_CHECKED))
 			return -EINVAL;
-		features = *xstate_bv() & sw.xfeatures;
+		features = *xstate_bv() & asked;
 	}
+	if (!(asked & XSTATE_WITH_MXCSR))
+		*(u32 *)(xstate + FX_MXCSR) = DEFAULT_MXCSR;
+	else if (*(u32 *)(xstate + FX_MXCSR) & ~MXCSR_BITS)
+		return -EINVAL;
 	memset(xstate + FX_BYTES, 0, XSTATE_HEADER - FX_BYTES);
 	*xstate_bv() = features;
 	xstate_load();
