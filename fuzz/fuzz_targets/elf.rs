@@ -9,7 +9,9 @@ fuzz_target!(|file: &[u8]| {
     let parsed = Elf::parse(file);
     if let Ok(patched) = patch::analyse(file) {
         let mut free = 0;
-        for (offset, bytes) in &patched.text {
+        let mut patches: Vec<_> = patched.text.iter().chain(&patched.replaced).collect();
+        patches.sort();
+        for (offset, bytes) in patches {
             assert!(*offset >= free, "patches overlap");
             free = offset + bytes.len() as u64;
             assert!(free <= file.len() as u64, "a patch ends past the file");

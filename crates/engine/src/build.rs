@@ -91,12 +91,10 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
     let watchdog = Watchdog::start(books.shared.clone(), words);
     let traps = TrapThread::install(ThreadContext::install()?)?;
     books.shared.simulation_tid.store(traps.tid(), Ordering::Relaxed);
-    let vector_state = if traps.facts().cpuid_masked {
-        VectorState::FXSAVE_ONLY
-    } else {
-        let text = "this processor cannot hide its features: programs see them, and results may differ on other hosts";
-        books.shared.warn("cpuid_not_masked", None, text);
-        host_vectors
+    // A program may find out by a cpuid that nobody saw what the processor has, and use it.
+    let vector_state = match traps.facts().cpuid_faults {
+        true => VectorState::FXSAVE_ONLY,
+        false => host_vectors,
     };
     let mut builder = Builder {
         scenario,

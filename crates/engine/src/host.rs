@@ -207,6 +207,11 @@ impl Host for NodeHost {
         self.programs.as_key(space, address, write, out)
     }
 
+    fn instruction(&mut self, space: u64, regs: &mut abi::Regs) -> i64 {
+        self.shared.beat();
+        self.programs.instruction(space, regs)
+    }
+
     fn fs_lookup(&mut self, dir: u64, name: &[u8], out: &mut abi::FsAttr) -> i64 {
         self.shared.beat();
         self.programs.fs_lookup(dir, name, out)

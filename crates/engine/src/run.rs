@@ -382,6 +382,13 @@ impl Simulation {
                 self.books.shared.warn(code, Some(number), &format!("{name}: {note}"));
             }
         }
+        for (path, count) in self.files.unmasked_images() {
+            let text = format!(
+                "{path} may read the host's processor at {count} places that could not be patched: results may differ on \
+                 other hosts"
+            );
+            self.books.shared.warn("cpuid_not_masked", None, &text);
+        }
         let last_ns = self.nodes.iter().map(Node::now_ns).max().unwrap_or(0);
         let virtual_time_ns = match ended {
             Ended::Stop => self.stop_ns.max(last_ns),

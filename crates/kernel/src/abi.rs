@@ -215,7 +215,9 @@ pub struct Thread {
     pub host_fs: u64,
     pub active_as: u64,
     pub pid: u64,
-    pub reserved: [u64; 4],
+    pub clock_entry: u64,
+    pub clock_ip: u64,
+    pub reserved: [u64; 2],
     pub gs_changed: u64,
     pub reserved_too: [u64; 3],
     pub comm: u64,
@@ -380,6 +382,15 @@ pub struct HostOps {
     pub fs_storage: unsafe extern "C" fn(HostPtr, u64) -> i64,
     pub as_key: unsafe extern "C" fn(HostPtr, u64, u64, u32, *mut MemKey) -> i64,
     pub fs_writers: unsafe extern "C" fn(HostPtr, u64) -> i64,
+    pub instruction: unsafe extern "C" fn(HostPtr, u64, *mut Regs) -> i64,
+}
+
+/// Of `instruction`: the program goes on with the registers as they are.
+pub const INSTRUCTION_DONE: i64 = 1;
+
+/// `WT_PUT_RANDOM`: register as in machine code; 2, 4 or 8 bytes.
+pub const fn put_random(register: u8, bytes: u8) -> i64 {
+    (bytes as i64) << 8 | register as i64
 }
 
 /// `struct wt_nic_conf`
@@ -465,7 +476,7 @@ const _: () = {
     assert!(size_of::<Exec>() == 128);
     assert!(size_of::<FileName>() == 32);
     assert!(size_of::<Map>() == 56 + 4096);
-    assert!(size_of::<HostOps>() == 8 + 31 * 8);
+    assert!(size_of::<HostOps>() == 8 + 32 * 8);
     assert!(size_of::<MemKey>() == 16);
     assert!(size_of::<NicConf>() == 40);
     assert!(size_of::<Cpu>() == 16);

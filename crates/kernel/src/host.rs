@@ -42,6 +42,8 @@ pub trait Host {
     fn mem_call(&mut self, space: u64, nr: u32, args: &[u64; 6], file: u64) -> i64;
     /// What memory `address` means, if the program may read it (`write`: write it).
     fn as_key(&mut self, space: u64, address: u64, write: bool, out: &mut abi::MemKey) -> i64;
+    /// Carries out what stood at `regs.rip` before it was patched; 0: the program's own fault. See `boundary.h`.
+    fn instruction(&mut self, space: u64, regs: &mut abi::Regs) -> i64;
 
     /// Looks `name` up in the lower directory `dir`.
     fn fs_lookup(&mut self, dir: u64, name: &[u8], out: &mut abi::FsAttr) -> i64;

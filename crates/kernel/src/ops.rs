@@ -95,6 +95,7 @@ impl<H: Host> Ops<H> {
         fs_storage: fs_storage::<H>,
         as_key: as_key::<H>,
         fs_writers: fs_writers::<H>,
+        instruction: instruction::<H>,
     };
 }
 
@@ -325,4 +326,9 @@ unsafe extern "C" fn as_key<H: Host>(
 unsafe extern "C" fn fs_writers<H: Host>(host: HostPtr, file: u64) -> i64 {
     // SAFETY: the kernel passes its own host pointer.
     unsafe { call::<H, _>(host, |context| context.host.fs_writers(file)) }
+}
+
+unsafe extern "C" fn instruction<H: Host>(host: HostPtr, space: u64, regs: *mut abi::Regs) -> i64 {
+    // SAFETY: the kernel passes its own host pointer and its own registers.
+    unsafe { call::<H, _>(host, |context| context.host.instruction(space, &mut *regs)) }
 }

@@ -18,10 +18,10 @@ pub struct VectorState {
 }
 
 impl VectorState {
-    /// x87 and SSE: all that programs see where cpuid can be masked.
+    /// x87 and SSE: all that programs see where cpuid faults.
     pub const FXSAVE_ONLY: Self = Self { mask: 0, size_bytes: 0 };
 
-    /// Everything programs may use where cpuid can't be masked. Ask before cpuid faults on this thread.
+    /// Everything programs could use where a cpuid may reach the processor. Ask before cpuid faults on this thread.
     pub fn of_this_cpu() -> Self {
         if __cpuid(0).eax < 0xd || __cpuid(1).ecx & CPUID_1_ECX_OSXSAVE == 0 {
             return Self::FXSAVE_ONLY;

@@ -59,8 +59,8 @@ fn facts() -> (Facts, String) {
         }
         Thread = thread {
             entry, fault_entry, fault_stack, slow_entry, fault, fault_signo, fault_code, fault_addr, fault_trapno,
-            fault_err, kernel_text, uaccess, uaccess_fixup, in_user, now_ns, host_fs, active_as, pid, reserved,
-            gs_changed, reserved_too, comm
+            fault_err, kernel_text, uaccess, uaccess_fixup, in_user, now_ns, host_fs, active_as, pid,
+            clock_entry, clock_ip, reserved, gs_changed, reserved_too, comm
         }
         FsAttr = fs_attr { id, size, mtime_ns, ino, mode, uid, gid, rdev_major, rdev_minor, nlink }
         FsDirent = fs_dirent { ino, mode, name_len, name }
@@ -74,7 +74,7 @@ fn facts() -> (Facts, String) {
             exec_map, mem_call, fs_lookup, fs_readdir, fs_readlink, fs_open, fs_create, fs_read, fs_write,
             fs_truncate, fs_size, fs_release, proc_event, unsupported, as_read, as_write, as_map, fs_name,
             fs_seek, fs_punch, fs_storage,
-            as_key, fs_writers
+            as_key, fs_writers, instruction
         }
         FileName = file_name { ino, dev_major, dev_minor, path, path_len }
         Map = map {

@@ -189,6 +189,12 @@ impl Shared {
         }
     }
 
+    /// Programs and libraries with instructions that may show the host's processor, which could not be patched, and how many;
+    /// sorted by path.
+    pub fn unmasked_images(&self) -> Vec<(String, u32)> {
+        self.images.unsure()
+    }
+
     /// Sets `count` bytes of program memory to 1.
     fn write_ones(&self, address: u64, count: u64) -> Result<(), Errno> {
         use std::os::fd::AsFd;
@@ -428,6 +434,11 @@ impl ProcessHost {
             *out = key;
             0
         }))
+    }
+
+    /// See [`windtunnel_kernel::host::Host::instruction`].
+    pub fn instruction(&mut self, space: u64, regs: &mut abi::Regs) -> i64 {
+        self.spaces.instruction(space, regs)
     }
 
     /// See [`windtunnel_kernel::host::Host::fs_lookup`].

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -10,7 +11,7 @@ use windtunnel_base::hashes;
 
 use crate::elf::{Elf, ElfError};
 use crate::host_failure::HostCall;
-use crate::patch;
+use crate::patch::{self, Seeing};
 use crate::sys::{EXEC, PAGE};
 
 /// A program image that ran or was mapped executable, for the manifest.
@@ -22,7 +23,7 @@ pub struct ImageRecord {
     pub sha256: String,
 }
 
-/// An ELF file with its system call sites redirected, as a memory file: the file's bytes, then the trampolines.
+/// An ELF file with its system call sites redirected and instructions that show the processor replaced, as a memory file: the file's bytes, then the trampolines.
 #[derive(Debug)]
 pub(crate) struct PatchedImage {
     memory: OwnedFd,
@@ -38,6 +39,14 @@ pub(crate) struct PatchedImage {
     pub trampolines_len: u64,
     /// Offset of the trampolines in the memory file, bytes.
     pub trampolines_offset: u64,
+    /// What stood where the text now faults, by offset in the file, ascending.
+    seeing: Vec<(u64, Seeing)>,
+    /// How many instructions may show the host's processor to programs.
+    unsure: u32,
+    /// How many more do where the file is mapped as it is.
+    replaced: u32,
+    /// Whether it was mapped so.
+    pub unpatched: AtomicBool,
 }
 
 impl PatchedImage {
@@ -49,6 +58,12 @@ impl PatchedImage {
     /// Whether a link-time address is in its trampolines.
     pub(crate) fn in_trampolines(&self, address: u64) -> bool {
         (self.trampolines_vaddr..self.trampolines_vaddr + self.trampolines_len).contains(&address)
+    }
+
+    /// The instruction that stood at `offset` before it was replaced.
+    pub(crate) fn seeing(&self, offset: u64) -> Option<Seeing> {
+        let index = self.seeing.binary_search_by_key(&offset, |(at, _)| *at).ok()?;
+        Some(self.seeing[index].1)
     }
 
     /// The load bias (run-time address minus link-time address), given that the file's `offset` is mapped at `start`.
@@ -82,12 +97,21 @@ impl PatchedImage {
             trampolines_vaddr: 0,
             trampolines_len: 0,
             trampolines_offset: (file.len() as u64).next_multiple_of(PAGE),
+            seeing: Vec::new(),
+            unsure: 0,
+            replaced: 0,
+            unpatched: AtomicBool::new(false),
         };
-        // Patching is only speed: what cannot be analysed runs by way of the trap behind every `syscall`.
-        if let Ok(patched) = patch::analyse(file)
-            && !patched.trampolines.is_empty()
-            && patched.trampoline_vaddr >= image.elf.span().end
-        {
+        let Ok(patched) = patch::analyse(file) else {
+            return Ok(image);
+        };
+        for (offset, bytes) in &patched.replaced {
+            write_all(&image.memory, bytes, *offset)?;
+        }
+        image.replaced = patched.replaced.len() as u32;
+        (image.seeing, image.unsure) = (patched.seeing, patched.stats.unsure);
+        // Trampolines are only speed: without, every `syscall` traps.
+        if !patched.trampolines.is_empty() && patched.trampoline_vaddr >= image.elf.span().end {
             image.trampolines_vaddr = patched.trampoline_vaddr;
             image.trampolines_len = (patched.trampolines.len() as u64).next_multiple_of(PAGE);
             write_all(&image.memory, &patched.trampolines, image.trampolines_offset)?;
@@ -182,6 +206,19 @@ impl ImageCache {
     pub(crate) fn by_inode(&self) -> HashMap<u64, Arc<PatchedImage>> {
         let images = self.by_hash.lock().expect("no panic while patching");
         images.values().map(|image| (image.inode, image.clone())).collect()
+    }
+
+    /// Images with instructions that may show the host's processor, and how many; sorted by path.
+    pub(crate) fn unsure(&self) -> Vec<(String, u32)> {
+        let images = self.by_hash.lock().expect("no panic while patching");
+        let count = |image: &PatchedImage| match image.unpatched.load(Ordering::Relaxed) {
+            true => image.unsure + image.replaced,
+            false => image.unsure,
+        };
+        let counted = images.values().map(|image| (image.path.clone(), count(image)));
+        let mut unsure: Vec<_> = counted.filter(|(_, count)| *count > 0).collect();
+        unsure.sort();
+        unsure
     }
 
     /// Every image asked for, sorted.

@@ -16,6 +16,7 @@
 
 mod calls;
 mod commit;
+mod executed;
 mod family;
 mod keys;
 mod low;
@@ -37,6 +38,7 @@ use crate::files::Content;
 use crate::sys::{Backing, EXEC, PAGE, Room};
 
 use commit::Commit;
+use executed::Made;
 use family::Family;
 pub(crate) use low::{LOW_END, Low};
 use slots::{Places, Slots, take_from};
@@ -90,6 +92,8 @@ pub(crate) struct Space {
     family: Option<u64>,
     /// What it counts for in the node's [`Commit`], bytes.
     settled: u64,
+    /// Code that the program made.
+    made: Made,
 }
 
 /// The program break.
@@ -154,6 +158,7 @@ impl Spaces {
             stores: BTreeMap::new(),
             family: None,
             settled: 0,
+            made: Made::default(),
         };
         self.spaces.insert(id, space);
         Ok(id)
@@ -419,6 +424,7 @@ impl Work<'_> {
         }
         self.space.areas.truncate(1);
         self.space.low = None;
+        self.space.made = Made::default();
         self.space.heap = Heap::default();
     }
 

@@ -29,6 +29,14 @@ pub(crate) const WRITE: u8 = 2;
 /// `PROT_EXEC` of a program's request.
 pub(crate) const EXEC: u8 = 4;
 
+/// With `EXEC`: the host does not give that yet, for nobody has looked at the code.
+pub(crate) const HELD: u8 = 8;
+
+/// What the host is asked for.
+fn host_prot(prot: u8) -> i32 {
+    i32::from(if prot & HELD == 0 { prot } else { prot & !(EXEC | HELD) })
+}
+
 /// Rooms in use by this process.
 static CLAIMED: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
@@ -124,7 +132,7 @@ impl Room {
             libc::mmap(
                 start as *mut libc::c_void,
                 len as usize,
-                i32::from(prot),
+                host_prot(prot),
                 flags,
                 fd,
                 offset,
@@ -148,7 +156,7 @@ impl Room {
     pub(crate) fn protect(&self, start: u64, len: u64, prot: u8) -> Result<(), Errno> {
         self.check(start, len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives.
-        let protect = || unsafe { libc::mprotect(start as *mut libc::c_void, len as usize, i32::from(prot)) };
+        let protect = || unsafe { libc::mprotect(start as *mut libc::c_void, len as usize, host_prot(prot)) };
         retried(|| (protect() == 0).then_some(())).or_short(|| "change the protection of memory".into())
     }
 

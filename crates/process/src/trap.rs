@@ -7,7 +7,8 @@
 //! The thread's traps are switched on last and off first, so that ordinary code runs with none of them:
 //! - system calls from anywhere but this program's own text raise SIGSYS (Syscall User Dispatch),
 //! - `rdtsc` raises SIGSEGV and is answered with virtual time for programs, the true counter for the host,
-//! - `cpuid` raises SIGSEGV, where the processor can do that, and is answered from the table in [`cpuid`].
+//! - `cpuid` raises SIGSEGV, where the processor can do that, and is answered from the table in [`cpuid`]; in images it was
+//!   replaced by something that faults everywhere ([`crate::patch`]).
 //!
 //! Threads started by the simulation thread inherit the second and third trap: start them before.
 
@@ -25,6 +26,7 @@ use std::ptr;
 use windtunnel_kernel::{ThreadContext, ThreadError};
 
 pub use capabilities::{AddressRange, Capabilities, capabilities};
+pub(crate) use cpuid::cpuid;
 pub use handler::host_clock_ns;
 pub use kill::{strike, struck};
 pub use stop::{Place, Stopped, stop_thread};
@@ -33,6 +35,8 @@ pub use stop::{Place, Stopped, stop_thread};
 const ALTSTACK_BYTES: usize = 256 * 1024;
 
 const ARCH_CPUID: libc::c_long = 0x1012;
+/// Environment: `off` does without `cpuid` faults, so that a machine which has them can stand for those without. For tests.
+const FAULTING_VARIABLE: &str = "WINDTUNNEL_CPUID_FAULTING";
 const PR_SET_SYSCALL_USER_DISPATCH: libc::c_int = 59;
 const PR_SYS_DISPATCH_OFF: libc::c_ulong = 0;
 const PR_SYS_DISPATCH_ON: libc::c_ulong = 1;
@@ -62,9 +66,9 @@ pub enum TrapError {
 /// What programs on a thread will see, besides what is the same everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrapFacts {
-    /// `cpuid` shows the virtual CPU. False on processors that can't fault on it: programs see the host's CPU then,
-    /// and results may differ from those of other hosts.
-    pub cpuid_masked: bool,
+    /// Every `cpuid` shows the virtual CPU. False on processors that can't fault on it: then only those do that were found
+    /// in images and made to fault.
+    pub cpuid_faults: bool,
 }
 
 /// A thread with all traps set. Dropping it, on the same thread, takes them off again; the handlers stay.
@@ -85,7 +89,7 @@ impl TrapThread {
         kill::install().map_err(refused("install signal handlers"))?;
         // From here on `drop` undoes what was done.
         let mut thread = Self {
-            facts: TrapFacts { cpuid_masked: false },
+            facts: TrapFacts { cpuid_faults: false },
             // SAFETY: it only tells the thread's number.
             tid: unsafe { libc::gettid() },
             altstack,
@@ -97,7 +101,8 @@ impl TrapThread {
             )));
         }
         // SAFETY: `cpuid` faults are answered by the handler, also for host code.
-        thread.facts.cpuid_masked = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_CPUID, 0) } == 0;
+        thread.facts.cpuid_faults =
+            faulting_wanted() && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_CPUID, 0) } == 0;
         // SAFETY: the same for rdtsc.
         if unsafe { libc::prctl(libc::PR_SET_TSC, libc::PR_TSC_SIGSEGV) } != 0 {
             return Err(refused("make rdtsc trap")(io::Error::last_os_error()));
@@ -132,6 +137,10 @@ impl Drop for TrapThread {
         }
         handler::delist(self.altstack.memory as u64);
     }
+}
+
+fn faulting_wanted() -> bool {
+    std::env::var_os(FAULTING_VARIABLE).is_none_or(|value| value != "off")
 }
 
 fn refused(what: &'static str) -> impl Fn(io::Error) -> TrapError {

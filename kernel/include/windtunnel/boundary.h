@@ -168,7 +168,10 @@ struct wt_thread {
 	wt_u64 host_fs;          /* [k>h] FS base at wt_enter */
 	wt_u64 active_as;        /* [k>h] address space of the last as_activate, if it is still alive; else 0 */
 	wt_u64 pid;              /* [k>h] pid of the running program thread, for reports */
-	wt_u64 reserved[4];
+	wt_u64 clock_entry;      /* [k>h] where a patched rdtsc or rdtscp enters: rax = return address, rdx = scratch, all
+	                          * else the program's, and kept; comes back with the counter in edx:eax */
+	wt_u64 clock_ip;         /* the kernel's: that address, in the last instructions before it goes there */
+	wt_u64 reserved[2];
 	wt_u64 gs_changed;       /* [h>k] 1: the program had another GS base, which the host took back; the kernel reports
 	                          * it and clears this */
 	wt_u64 reserved_too[3];
@@ -330,7 +333,15 @@ struct wt_host_ops {
 	wt_s64 (*as_key)(void *host, wt_u64 as, wt_u64 address, wt_u32 write, struct wt_mem_key *out);
 	/* how many shared mappings of these contents there are that are writable or may become so */
 	wt_s64 (*fs_writers)(void *host, wt_u64 file);
+	/* the running program, as, faulted at regs->rip. 0: the fault is its own. 1: go on with regs; the host carried out an
+	 * instruction that stood there before it was patched, or made the code there executable. Else WT_PUT_RANDOM of the
+	 * register and bytes: as 1, once random bytes are in that register */
+	wt_s64 (*instruction)(void *host, wt_u64 as, struct wt_regs *regs);
 };
+/* A register is numbered as in machine code (rax 0, rcx 1, ... r15 15); bytes are 2, 4 or 8. */
+#define WT_PUT_RANDOM(reg, bytes) ((bytes) << 8 | (reg))
+#define WT_RANDOM_REG(put) ((put) & 15)
+#define WT_RANDOM_BYTES(put) ((put) >> 8)
 
 /* -------------------------------------------------------------------- boot */
 
@@ -400,13 +411,15 @@ WT_SIZE(wt_regs, 144);
 WT_OFFSET(wt_thread, fault, 32);
 WT_OFFSET(wt_thread, kernel_text, 200);
 WT_OFFSET(wt_thread, in_user, 240);
+WT_OFFSET(wt_thread, clock_entry, 280);
+WT_OFFSET(wt_thread, clock_ip, 288);
 WT_SIZE(wt_thread, 352);
 WT_SIZE(wt_fs_attr, 56);
 WT_SIZE(wt_fs_dirent, 272);
 WT_SIZE(wt_exec, 128);
 WT_SIZE(wt_file_name, 32);
 WT_SIZE(wt_map, 56 + 4096);
-WT_SIZE(wt_host_ops, 8 + 31 * 8);
+WT_SIZE(wt_host_ops, 8 + 32 * 8);
 WT_SIZE(wt_mem_key, 16);
 WT_SIZE(wt_nic_conf, 40);
 WT_SIZE(wt_cpu, 16);

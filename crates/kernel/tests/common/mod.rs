@@ -126,6 +126,9 @@ impl Host for Notes {
     fn as_key(&mut self, _: u64, _: u64, _: bool, _: &mut abi::MemKey) -> i64 {
         -14
     }
+    fn instruction(&mut self, _: u64, _: &mut abi::Regs) -> i64 {
+        0
+    }
     fn fs_writers(&mut self, _: u64) -> i64 {
         -9
     }

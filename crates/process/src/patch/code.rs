@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use super::instructions::Seeing;
+use super::vsyscall;
+
 /// One instruction in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Insn {
@@ -23,6 +26,11 @@ impl Insn {
         self.addr + u64::from(self.len)
     }
 
+    /// It is carried out by a kernel, by way of a trampoline.
+    pub fn is_site(&self) -> bool {
+        matches!(self.kind, Kind::Syscall | Kind::Counter)
+    }
+
     /// It does the same wherever it stands, once its displacement is adjusted.
     pub fn is_movable(&self) -> bool {
         matches!(self.kind, Kind::Plain | Kind::Number(_))
@@ -38,6 +46,10 @@ pub(super) enum Kind {
     Number(u32),
     /// `syscall`.
     Syscall,
+    /// `rdtsc` or `rdtscp`.
+    Counter,
+    /// Shows the host's processor.
+    Seeing(Seeing),
     /// Must stay where it is.
     Fixed,
 }
@@ -71,16 +83,17 @@ pub(super) fn decode(bytes: &[u8], start: u64) -> Option<Body> {
         }
         body.targets.extend(branch_target(&insn));
         body.indirect_jump |= jumps_to_computed_address(&insn);
-        body.insns.push(classify(&decoder, &insn));
+        let at = (insn.ip() - start) as usize;
+        body.insns.push(classify(&decoder, &insn, &bytes[at..at + insn.len()]));
     }
     let range = start..start + bytes.len() as u64;
     body.jumps_land_on_instructions(&range, bytes).then_some(body)
 }
 
 impl Body {
-    /// It holds a `syscall` instruction.
+    /// It holds a `syscall`, or something else to be carried out in a trampoline.
     pub fn has_site(&self) -> bool {
-        self.insns.iter().any(|insn| insn.kind == Kind::Syscall)
+        self.insns.iter().any(Insn::is_site)
     }
 
     fn jumps_land_on_instructions(&self, range: &Range<u64>, bytes: &[u8]) -> bool {
@@ -101,7 +114,8 @@ impl Body {
 
 const LOCK_PREFIX: u8 = 0xf0;
 
-fn branch_target(insn: &Instruction) -> Option<u64> {
+/// Where a direct jump or call goes.
+pub(super) fn branch_target(insn: &Instruction) -> Option<u64> {
     matches!(insn.op0_kind(), OpKind::NearBranch64).then(|| insn.near_branch64())
 }
 
@@ -110,12 +124,17 @@ fn jumps_to_computed_address(insn: &Instruction) -> bool {
     insn.flow_control() == FlowControl::IndirectBranch && !insn.is_ip_rel_memory_operand()
 }
 
-fn classify(decoder: &Decoder<'_>, insn: &Instruction) -> Insn {
+/// What `insn`, of these bytes, is to the rules.
+pub(super) fn classify(decoder: &Decoder<'_>, insn: &Instruction, bytes: &[u8]) -> Insn {
     let offsets = decoder.get_constant_offsets(insn);
     let relative = insn.is_ip_rel_memory_operand();
     let adjustable = relative && insn.memory_base() == Register::RIP && offsets.displacement_size() == 4;
     let kind = if insn.code() == Code::Syscall {
         Kind::Syscall
+    } else if matches!(insn.mnemonic(), Mnemonic::Rdtsc | Mnemonic::Rdtscp) {
+        Kind::Counter
+    } else if let Some(seeing) = Seeing::of(insn, bytes) {
+        Kind::Seeing(seeing)
     } else if insn.flow_control() != FlowControl::Next || stays_put(insn) || relative && !adjustable {
         Kind::Fixed
     } else {
@@ -129,11 +148,12 @@ fn classify(decoder: &Decoder<'_>, insn: &Instruction) -> Insn {
     }
 }
 
-/// Instructions that go on to the next and still belong to their place: landing marks for indirect jumps, and those
-/// that trap, whose handler may look where they stand.
+/// Instructions that go on to the next and still belong to their place: landing marks for indirect jumps, those that
+/// trap, whose handler may look where they stand, and those whose constant is replaced.
 fn stays_put(insn: &Instruction) -> bool {
-    use Mnemonic::{Cpuid, Endbr32, Endbr64, Rdtsc, Rdtscp};
-    insn.is_privileged() || matches!(insn.mnemonic(), Endbr32 | Endbr64 | Cpuid | Rdtsc | Rdtscp)
+    insn.is_privileged()
+        || vsyscall::is_loaded_by(insn)
+        || matches!(insn.mnemonic(), Mnemonic::Endbr32 | Mnemonic::Endbr64)
 }
 
 /// The constant that `mov` puts into rax, if it clears the upper half of rax or is not negative.
@@ -178,10 +198,8 @@ mod tests {
 
     #[test]
     fn what_depends_on_its_place_is_fixed() {
-        let fixed: [&[u8]; 9] = [
+        let fixed: [&[u8]; 7] = [
             &[0xf3, 0x0f, 0x1e, 0xfa],                   // endbr64
-            &[0x0f, 0xa2],                               // cpuid
-            &[0x0f, 0x31],                               // rdtsc
             &[0xe8, 0, 0, 0, 0],                         // call
             &[0xff, 0xd0],                               // call *%rax
             &[0xc3],                                     // ret

@@ -16,6 +16,10 @@
 //!   one instruction replaced, never two: nobody jumps into the middle of an instruction;
 //! - it is not `rt_sigreturn`: debuggers and unwinders find signal frames by its bytes.
 //!
+//! Reads of the time stamp counter are patched in the same way, where a function's bounds are known, and trap elsewhere.
+//! Instructions that show the host's processor are replaced by others of the same length, which fault: [`instructions`]
+//! has the table. That is more than speed, so those that may be one but are not surely are counted.
+//!
 //! What is not seen: code that computes addresses in its own text by other means, code that reads its own bytes,
 //! branches with a short displacement from one function into the middle of another that is not next to it within reach.
 
@@ -24,25 +28,30 @@
 mod code;
 mod functions;
 mod gopclntab;
+mod instructions;
 mod layout;
+mod made;
 mod rules;
 mod targets;
 #[cfg(test)]
 mod tests;
 mod trampoline;
 mod unbounded;
+mod vsyscall;
 
 use std::ops::Range;
 
-use memchr::memmem;
+use memchr::{memchr_iter, memmem};
 
-use code::Body;
+use code::{Body, Kind};
 use functions::Function;
+pub use instructions::Seeing;
 use layout::{Layout, PAGE_BYTES};
+pub(crate) use made::{Replacement, in_made_code};
 use rules::{Plan, Rule, Sites};
 use targets::{SHORT_REACH, Targets};
 use trampoline::Trampolines;
-use unbounded::Pair;
+use unbounded::{Pair, Verdict};
 
 /// What a trampoline does, and what it leaves to the entry code.
 ///
@@ -54,6 +63,17 @@ use unbounded::Pair;
 ///         syscall                                                R3b, R2: never reached from above
 /// resume: <relocated instructions that stood after the call>     R2
 ///         jmp   <after the replaced bytes>                       R3b, R2
+/// ```
+///
+/// For a read of the time stamp counter:
+///
+/// ```text
+///         <relocated instructions that stood before it>
+///         lea   resume(%rip),%rax
+///         jmp   *%gs:clock_entry
+/// resume: mov   $0,%ecx                                          rdtscp
+///         <relocated instructions that stood after it>
+///         jmp   <after the replaced bytes>
 /// ```
 pub const ABI: &str = "\
 At the jump through %gs:0: rax = system call number; rdi, rsi, rdx, r10, r8, r9 = arguments; rcx = address to resume at; \
@@ -73,6 +93,10 @@ pub struct Patched {
     /// Where the trampolines belong, in the file's own virtual addresses (add the load bias): page aligned, one
     /// unmapped page above the end of the image.
     pub trampoline_vaddr: u64,
+    /// Where instructions that show the processor stood, as offsets of their first bytes in the file, ascending.
+    pub seeing: Vec<(u64, Seeing)>,
+    /// Those bytes, by offset, ascending.
+    pub replaced: Vec<(u64, Vec<u8>)>,
     /// How many sites were patched, and how.
     pub stats: Stats,
 }
@@ -92,6 +116,12 @@ pub struct Stats {
     pub r2: u32,
     /// Left to Syscall User Dispatch.
     pub left: u32,
+    /// Reads of the time stamp counter, in functions of known bounds.
+    pub counters: u32,
+    /// Those of them that are patched.
+    pub counters_patched: u32,
+    /// Places that may hold an instruction that shows the processor, and were left alone.
+    pub unsure: u32,
 }
 
 impl Stats {
@@ -100,7 +130,12 @@ impl Stats {
         self.r1 + self.r3 + self.r3b + self.r2
     }
 
-    fn count(&mut self, rule: Option<Rule>) {
+    fn count(&mut self, kind: Kind, rule: Option<Rule>) {
+        if kind == Kind::Counter {
+            self.counters += 1;
+            self.counters_patched += u32::from(rule.is_some());
+            return;
+        }
         self.sites += 1;
         *match rule {
             Some(Rule::R1) => &mut self.r1,
@@ -147,18 +182,22 @@ pub fn analyse(file: &[u8]) -> Result<Patched, PatchError> {
     let mut patcher = Patcher::new(&layout);
     if !layout.text_relocations {
         patcher.run();
+        patcher.move_vsyscalls();
     }
+    patcher.count_unpatchable();
     Ok(patcher.finish())
 }
 
-/// Bytes of the `syscall` instruction.
-const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// First byte of all instructions that are looked for, their prefixes aside.
+const ESCAPE: u8 = 0x0f;
 
 struct Patcher<'a> {
     layout: &'a Layout<'a>,
     trampolines: Trampolines,
     trampoline_vaddr: u64,
     text: Vec<(u64, Vec<u8>)>,
+    seeing: Vec<(u64, Seeing)>,
+    replaced: Vec<(u64, Vec<u8>)>,
     stats: Stats,
 }
 
@@ -171,6 +210,8 @@ impl<'a> Patcher<'a> {
             trampolines: Trampolines::new(trampoline_vaddr),
             trampoline_vaddr,
             text: Vec::new(),
+            seeing: Vec::new(),
+            replaced: Vec::new(),
             stats: Stats::default(),
         }
     }
@@ -181,39 +222,117 @@ impl<'a> Patcher<'a> {
             return;
         }
         let functions = functions::find(self.layout);
-        let mut targets = Targets::new(&self.layout.code);
         let (with_sites, mut unbounded) = assign(&candidates, &functions);
-        let mut bodies = Bodies {
-            layout: self.layout,
-            functions: &functions,
-            seen: vec![false; functions.len()],
+        let decode = |index: usize| {
+            let range = functions[index].range.clone();
+            let body = self
+                .layout
+                .bytes(range.clone())
+                .and_then(|bytes| code::decode(bytes, range.start));
+            (index, body)
         };
-        let bodies: Vec<(usize, Option<Body>)> = with_sites
-            .into_iter()
-            .map(|index| (index, bodies.decode(index, &mut targets)))
-            .collect();
-        let undecoded = |addr: &u64| {
-            let within =
-                |(index, body): &(usize, Option<Body>)| body.is_none() && functions[*index].range.contains(addr);
-            bodies.iter().any(within)
-        };
-        unbounded.extend(candidates.iter().copied().filter(undecoded));
+        let bodies: Vec<(usize, Option<Body>)> = with_sites.into_iter().map(decode).collect();
+        unbounded.extend(within_undecoded(&candidates, &bodies, &functions));
+        for insn in bodies
+            .iter()
+            .filter_map(|(_, body)| body.as_ref())
+            .flat_map(|body| &body.insns)
+        {
+            if let Kind::Seeing(seeing) = insn.kind {
+                self.replace(insn.addr, seeing);
+            }
+        }
+        self.patch_unbounded_seeing(&unbounded);
+        self.patch_sites(&functions, &bodies, unbounded);
+    }
+
+    /// Patches what is carried out in trampolines.
+    fn patch_sites(&mut self, functions: &[Function], bodies: &[(usize, Option<Body>)], unbounded: Vec<u64>) {
         let pairs: Vec<Pair> = unbounded
             .into_iter()
             .filter_map(|addr| unbounded::pair_at(self.layout, addr))
             .collect();
-        let has_site = |(_, body): &(usize, Option<Body>)| body.as_ref().is_some_and(Body::has_site);
-        if pairs.is_empty() && !bodies.iter().any(has_site) {
+        let with_site =
+            |(index, body): &'_ (usize, Option<Body>)| body.as_ref().is_some_and(Body::has_site).then_some(*index);
+        if pairs.is_empty() && !bodies.iter().any(|entry| with_site(entry).is_some()) {
             return;
         }
+        let mut targets = Targets::new(&self.layout.code);
+        let mut jumps = Jumps {
+            layout: self.layout,
+            functions,
+            seen: vec![false; functions.len()],
+        };
+        for (index, body) in bodies {
+            if let Some(body) = body {
+                jumps.add(*index, body, &mut targets);
+            }
+        }
+        for index in bodies.iter().filter_map(with_site) {
+            jumps.add_around(index, &mut targets);
+        }
         targets.scan(self.layout);
-        for (index, body) in &bodies {
+        for (index, body) in bodies {
             if let Some(body) = body {
                 self.patch_function(body, functions[*index].landing_pads, &targets);
             }
         }
         for pair in &pairs {
             self.patch_pair(pair, &targets);
+        }
+    }
+
+    /// Replaces those instructions of the table, at `addrs` in code of unknown bounds, that surely are some.
+    fn patch_unbounded_seeing(&mut self, addrs: &[u64]) {
+        for &addr in addrs {
+            let Some(code) = self.layout.code_around(addr) else {
+                continue;
+            };
+            let bytes = self.layout.bytes(code.clone()).unwrap_or_default();
+            let at = (addr - code.start) as usize;
+            if !instructions::may_start(&bytes[at..], &bytes[..at]) {
+                continue;
+            }
+            match unbounded::seeing_at(bytes, at) {
+                Verdict::Sure(start, seeing) => self.replace(code.start + start as u64, seeing),
+                Verdict::Unsure => self.stats.unsure += 1,
+                Verdict::Other => {}
+            }
+        }
+    }
+
+    /// Replaces an instruction that shows the processor.
+    fn replace(&mut self, addr: u64, seeing: Seeing) {
+        let opcode = addr + u64::from(seeing.prefixes);
+        let end = self.layout.code_around(addr).map_or(addr, |code| code.end);
+        let bytes = self.layout.bytes(opcode..end.min(opcode + 3)).unwrap_or_default();
+        if let (Some(offset), Some(bytes)) = (self.layout.offset(addr..end), seeing.replacement(bytes)) {
+            self.replaced.push((offset + u64::from(seeing.prefixes), bytes));
+            if seeing.is_answered() {
+                self.seeing.push((offset, seeing));
+            }
+        }
+    }
+
+    /// Changes the addresses of vsyscalls that code loads: the host's page would answer with the host's time.
+    fn move_vsyscalls(&mut self) {
+        for range in &self.layout.code {
+            let bytes = self.layout.bytes(range.clone()).unwrap_or_default();
+            for at in memmem::find_iter(bytes, &vsyscall::PAGE_BYTES) {
+                if let (Some(at), Some(offset)) = (vsyscall::moved_byte(bytes, at), self.layout.offset(range.clone())) {
+                    self.replaced.push((offset + at as u64, vec![vsyscall::MOVED]));
+                }
+            }
+        }
+    }
+
+    /// Counts what looks like such an instruction in text that may change.
+    fn count_unpatchable(&mut self) {
+        let unpatchable = |segment: &&layout::Segment| segment.exec && (segment.write || self.layout.text_relocations);
+        for segment in self.layout.segments.iter().filter(unpatchable) {
+            let bytes = self.layout.bytes(segment.range()).unwrap_or_default();
+            let seen = memchr_iter(ESCAPE, bytes).filter(|&at| instructions::may_start(&bytes[at..], &bytes[..at]));
+            self.stats.unsure += seen.count() as u32;
         }
     }
 
@@ -230,7 +349,7 @@ impl<'a> Patcher<'a> {
             if let (Some(plan), Some(_)) = (plan, rule) {
                 floor = plan.range().end;
             }
-            self.stats.count(rule);
+            self.stats.count(body.insns[index].kind, rule);
         }
     }
 
@@ -242,7 +361,7 @@ impl<'a> Patcher<'a> {
             unknown_jumps: true,
         };
         let rule = sites.plan(1, 0).and_then(|plan| self.apply(&plan));
-        self.stats.count(rule);
+        self.stats.count(Kind::Syscall, rule);
     }
 
     /// Carries a plan out; the rule if that was possible.
@@ -255,26 +374,46 @@ impl<'a> Patcher<'a> {
 
     fn finish(mut self) -> Patched {
         self.text.sort_unstable_by_key(|(offset, _)| *offset);
+        self.seeing.sort_unstable_by_key(|(offset, _)| *offset);
+        self.replaced.sort_unstable_by_key(|(offset, _)| *offset);
         Patched {
             text: self.text,
             trampolines: self.trampolines.into_bytes(),
             trampoline_vaddr: self.trampoline_vaddr,
+            seeing: self.seeing,
+            replaced: self.replaced,
             stats: self.stats,
         }
     }
 }
 
-/// Addresses in the code where the bytes of a `syscall` stand, ascending; most are no instructions.
+/// Addresses in the code where the opcode of an instruction that is looked for may stand, ascending; most are none.
 fn candidates(layout: &Layout<'_>) -> Vec<u64> {
-    let finder = memmem::Finder::new(&SYSCALL);
     let of_range = |range: &Range<u64>| {
         let bytes = layout.bytes(range.clone()).unwrap_or_default();
-        finder
-            .find_iter(bytes)
+        let may_start = |at: &usize| {
+            let (before, bytes) = bytes.split_at(*at);
+            let site = matches!(bytes, [_, 0x05 | 0x31, ..] | [_, 0x01, 0xf9, ..]);
+            site || instructions::may_start(bytes, before)
+        };
+        memchr_iter(ESCAPE, bytes)
+            .filter(may_start)
             .map(|at| range.start + at as u64)
             .collect::<Vec<_>>()
     };
     layout.code.iter().flat_map(of_range).collect()
+}
+
+/// Those of `candidates` that are in functions which do not decode.
+fn within_undecoded(candidates: &[u64], bodies: &[(usize, Option<Body>)], functions: &[Function]) -> Vec<u64> {
+    let undecoded = bodies.iter().filter(|(_, body)| body.is_none());
+    let within = |(index, _): &(usize, Option<Body>)| {
+        let range = &functions[*index].range;
+        let first = candidates.partition_point(|&addr| addr < range.start);
+        let last = candidates.partition_point(|&addr| addr < range.end);
+        candidates[first..last].to_vec()
+    };
+    undecoded.flat_map(within).collect()
 }
 
 /// Splits candidates into the functions that hold some, by index, and those outside all functions, by address.
@@ -293,26 +432,27 @@ fn assign(candidates: &[u64], functions: &[Function]) -> (Vec<usize>, Vec<u64>) 
     (inside, outside)
 }
 
-/// Decodes functions, adding what they and their neighbours jump to.
-struct Bodies<'a> {
+/// Collects what functions and their neighbours jump to.
+struct Jumps<'a> {
     layout: &'a Layout<'a>,
     functions: &'a [Function],
     /// Functions whose jumps are among the targets already.
     seen: Vec<bool>,
 }
 
-impl Bodies<'_> {
-    /// The body of function `index`, after adding its own jumps and the short ones of all code within their reach.
-    fn decode(&mut self, index: usize, targets: &mut Targets) -> Option<Body> {
-        let range = self.functions[index].range.clone();
-        let body = code::decode(self.layout.bytes(range.clone())?, range.start)?;
+impl Jumps<'_> {
+    /// Adds the jumps of function `index`.
+    fn add(&mut self, index: usize, body: &Body, targets: &mut Targets) {
+        self.seen[index] = true;
         body.targets.iter().for_each(|&target| {
             targets.add(target);
         });
-        self.seen[index] = true;
+    }
+
+    /// Adds the short jumps of all code within their reach of function `index`.
+    fn add_around(&mut self, index: usize, targets: &mut Targets) {
         self.add_before(index, targets);
         self.add_after(index, targets);
-        Some(body)
     }
 
     fn add_before(&mut self, index: usize, targets: &mut Targets) {
@@ -364,12 +504,7 @@ impl Bodies<'_> {
             .bytes(range.clone())
             .and_then(|bytes| code::decode(bytes, range.start))
         {
-            Some(body) => {
-                self.seen[index] = true;
-                body.targets.iter().for_each(|&target| {
-                    targets.add(target);
-                });
-            }
+            Some(body) => self.add(index, &body, targets),
             None => self.add_gap(near, targets),
         }
     }

@@ -9,7 +9,8 @@
 //! | R3b | at least three bytes before, and the `syscall` | those before |
 //! | R2 | the `syscall` and at least three bytes after | those after |
 //!
-//! R1 and R3 leave the `syscall` in place, so a jump straight to it still works. No rule touches an instruction that
+//! R1 and R3 leave the `syscall` in place, so a jump straight to it still works. The same rules serve `rdtsc` and `rdtscp`,
+//! which trap where they stand. No rule touches an instruction that
 //! something may jump to, but for the first of a patch.
 
 use std::ops::Range;
@@ -38,8 +39,8 @@ pub(super) struct Plan<'a> {
     pub rule: Rule,
     /// Instructions to move that stand right before the `syscall`.
     pub before: &'a [Insn],
-    /// The `syscall`.
-    pub syscall: Insn,
+    /// The `syscall`, or what else is to be carried out.
+    pub site: Insn,
     /// Instructions to move that stand right after it.
     pub after: &'a [Insn],
 }
@@ -47,11 +48,11 @@ pub(super) struct Plan<'a> {
 impl Plan<'_> {
     /// The addresses that get new bytes.
     pub fn range(&self) -> Range<u64> {
-        let start = self.before.first().unwrap_or(&self.syscall).addr;
+        let start = self.before.first().unwrap_or(&self.site).addr;
         let end = match self.rule {
-            Rule::R1 | Rule::R3 => self.syscall.addr,
-            Rule::R3b => self.syscall.end(),
-            Rule::R2 => self.after.last().unwrap_or(&self.syscall).end(),
+            Rule::R1 | Rule::R3 => self.site.addr,
+            Rule::R3b => self.site.end(),
+            Rule::R2 => self.after.last().unwrap_or(&self.site).end(),
         };
         start..end
     }
@@ -69,24 +70,24 @@ pub(super) struct Sites<'a> {
 }
 
 impl<'a> Sites<'a> {
-    /// Indices of all `syscall` instructions.
+    /// Indices of all instructions to be carried out in a trampoline.
     pub fn indices(&self) -> impl Iterator<Item = usize> + use<'a> {
         self.insns
             .iter()
             .enumerate()
-            .filter(|(_, i)| i.kind == Kind::Syscall)
+            .filter(|(_, insn)| insn.is_site())
             .map(|(index, _)| index)
     }
 
-    /// The first rule that fits the `syscall` at `index`, using nothing below address `floor`.
+    /// The first rule that fits the site at `index`, using nothing below address `floor`.
     pub fn plan(&self, index: usize, floor: u64) -> Option<Plan<'a>> {
-        if self.is_sigreturn(index) {
+        if self.insns[index].kind == Kind::Syscall && self.is_sigreturn(index) {
             return None;
         }
         let plan = |rule, before, after| Plan {
             rule,
             before,
-            syscall: self.insns[index],
+            site: self.insns[index],
             after,
         };
         let none: &[Insn] = &[];
@@ -100,7 +101,7 @@ impl<'a> Sites<'a> {
             );
             return Some(plan(if is_number { Rule::R1 } else { Rule::R3 }, before, none));
         }
-        let beside = JMP_BYTES - u64::from(self.insns[index].len);
+        let beside = JMP_BYTES.saturating_sub(u64::from(self.insns[index].len));
         if let Some(before) = self.before(index, beside, floor, true) {
             return Some(plan(Rule::R3b, before, none));
         }
@@ -118,7 +119,7 @@ impl<'a> Sites<'a> {
     }
 
     /// The fewest instructions right before `index` that have `bytes` bytes and may be replaced, with or without the
-    /// `syscall` itself.
+    /// site itself.
     fn before(&self, index: usize, bytes: u64, floor: u64, with_syscall: bool) -> Option<&'a [Insn]> {
         let end = if with_syscall {
             self.insns[index].end()
@@ -143,17 +144,17 @@ impl<'a> Sites<'a> {
 
     /// The fewest instructions right after `index` that have `bytes` bytes and may be replaced with it.
     fn after(&self, index: usize, bytes: u64, floor: u64) -> Option<&'a [Insn]> {
-        let syscall = self.insns[index];
-        if self.unknown_jumps || syscall.addr < floor {
+        let site = self.insns[index];
+        if self.unknown_jumps || site.addr < floor {
             return None;
         }
         for last in index + 1..self.insns.len() {
             let insn = self.insns[last];
             let stays = !insn.is_movable() || insn.kind == SIGRETURN;
-            if stays || self.targets.any_in(syscall.addr + 1..insn.end()) {
+            if stays || self.targets.any_in(site.addr + 1..insn.end()) {
                 return None;
             }
-            if insn.end() - syscall.end() >= bytes {
+            if insn.end() - site.end() >= bytes {
                 return Some(&self.insns[index + 1..=last]);
             }
         }

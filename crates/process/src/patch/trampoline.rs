@@ -1,6 +1,10 @@
 //! The machine code of trampolines and of the jumps to them.
 
-use super::code::Insn;
+use std::mem::offset_of;
+
+use windtunnel_kernel::abi;
+
+use super::code::{Insn, Kind};
 use super::layout::Layout;
 use super::rules::{Plan, Rule};
 
@@ -8,6 +12,16 @@ use super::rules::{Plan, Rule};
 const ALIGN: u64 = 16;
 /// `jmp *%gs:0`
 const ENTER: [u8; 8] = [0x65, 0xff, 0x24, 0x25, 0, 0, 0, 0];
+/// `jmp *%gs:disp32` without its displacement
+const ENTER_AT: [u8; 4] = [0x65, 0xff, 0x24, 0x25];
+/// Where the entry for a read of the time stamp counter is.
+const CLOCK_ENTRY: u32 = offset_of!(abi::Thread, clock_entry) as u32;
+/// `lea disp32(%rip),%rax` without its displacement
+const LEA_RAX: [u8; 3] = [0x48, 0x8d, 0x05];
+/// `mov $0,%ecx`: the CPU, as `rdtscp` tells it; leaves the flags alone.
+const MOV_ECX_0: [u8; 5] = [0xb9, 0, 0, 0, 0];
+/// Bytes of `rdtscp`; `rdtsc` has 2.
+const RDTSCP_BYTES: u8 = 3;
 /// `lea disp32(%rip),%rcx` without its displacement
 const LEA_RCX: [u8; 3] = [0x48, 0x8d, 0x0d];
 /// `syscall`
@@ -58,10 +72,14 @@ impl Trampolines {
         for insn in plan.before {
             self.relocate(layout, insn)?;
         }
+        if plan.site.kind == Kind::Counter {
+            self.counter(layout, plan)?;
+            return jump_over(plan, start);
+        }
         self.bytes.extend(LEA_RCX);
         match plan.rule {
             Rule::R1 | Rule::R3 => {
-                self.displacement(plan.syscall.end())?;
+                self.displacement(plan.site.end())?;
                 self.bytes.extend(ENTER);
             }
             Rule::R3b | Rule::R2 => {
@@ -77,6 +95,23 @@ impl Trampolines {
             }
         }
         jump_over(plan, start)
+    }
+
+    /// What stands in place of `rdtsc`: its results are the two registers that it needs itself, so that it uses no stack.
+    fn counter(&mut self, layout: &Layout<'_>, plan: &Plan<'_>) -> Option<()> {
+        self.bytes.extend(LEA_RAX);
+        let resume = self.here() + 4 + (ENTER_AT.len() + 4) as u64;
+        self.displacement(resume)?;
+        self.bytes.extend(ENTER_AT);
+        self.bytes.extend(CLOCK_ENTRY.to_le_bytes());
+        if plan.site.len == RDTSCP_BYTES {
+            self.bytes.extend(MOV_ECX_0);
+        }
+        for insn in plan.after {
+            self.relocate(layout, insn)?;
+        }
+        self.bytes.push(JMP);
+        self.displacement(plan.range().end.max(plan.site.end()))
     }
 
     fn here(&self) -> u64 {

@@ -1,13 +1,15 @@
 //! Sites in code of unknown bounds: stripped static programs without call frame information, assembly without it.
 //!
-//! Only `mov $nr,%eax; syscall` is looked for there, and it is believed only if decoding from many places before it agrees on
-//! it: x86 code falls into step within a few instructions, wherever a decode starts.
+//! Looked for there are `mov $nr,%eax; syscall`, and the instructions that show the processor. What is found is believed only
+//! if decoding from many places before it agrees on it: x86 code falls into step within a few instructions, wherever a
+//! decode starts.
 
 use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use super::code::{self, Insn, Kind};
+use super::instructions::Seeing;
 use super::layout::Layout;
 use super::targets::SHORT_REACH;
 
@@ -15,6 +17,10 @@ use super::targets::SHORT_REACH;
 const TRIALS: Range<u64> = 32..96;
 /// At least this many of the trials must arrive, and none may miss.
 const TRIALS_NEEDED: usize = 32;
+/// How many times those that arrive must outnumber those that do not, where a lone instruction is looked for.
+const STRAYS_PER: usize = 8;
+/// Bytes of the longest instruction.
+const LONGEST: usize = 15;
 /// Constants above this are no system call numbers.
 const NR_MAX: u32 = 1023;
 
@@ -75,6 +81,56 @@ fn trial(layout: &Layout<'_>, start: u64, goal: u64) -> Trial {
     } else {
         Trial::Misses
     }
+}
+
+/// What bytes are that look like an instruction of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// That instruction, from this index on.
+    Sure(usize, Seeing),
+    /// Part of other ones.
+    Other,
+    /// Perhaps it.
+    Unsure,
+}
+
+/// What the `0f` at index `at` of `code` belongs to.
+pub(super) fn seeing_at(code: &[u8], at: usize) -> Verdict {
+    let (mut found, mut arrived, mut missed) = (None, 0, 0);
+    for start in TRIALS.filter_map(|back| at.checked_sub(back as usize)) {
+        let Some(insn) = instruction_over(code, start, at) else {
+            continue;
+        };
+        match insn.kind {
+            Kind::Seeing(seeing) if insn.addr as usize + usize::from(seeing.prefixes) == at => {
+                found = Some((insn.addr as usize, seeing));
+                arrived += 1;
+            }
+            _ => missed += 1,
+        }
+    }
+    match found {
+        Some((start, seeing)) if arrived >= TRIALS_NEEDED && missed * STRAYS_PER < arrived => {
+            Verdict::Sure(start, seeing)
+        }
+        Some(_) if arrived * STRAYS_PER > missed => Verdict::Unsure,
+        _ => Verdict::Other,
+    }
+}
+
+/// The instruction that holds index `goal`, in a decode from index `start`; its address is an index.
+fn instruction_over(code: &[u8], start: usize, goal: usize) -> Option<Insn> {
+    let bytes = code.get(start..(goal + LONGEST).min(code.len()))?;
+    let mut decoder = Decoder::with_ip(64, bytes, start as u64, DecoderOptions::NONE);
+    let mut insn = Instruction::default();
+    while decoder.ip() <= goal as u64 {
+        decoder.decode_out(&mut insn);
+        if insn.is_invalid() {
+            return None;
+        }
+    }
+    let at = insn.ip() as usize - start;
+    Some(code::classify(&decoder, &insn, &bytes[at..at + insn.len()]))
 }
 
 /// Whether bytes within reach read as a short jump into `inside`.

@@ -1,13 +1,14 @@
 //! The memory calls, with Linux's checks in Linux's order (mm/mmap.c, mm/mprotect.c, mm/madvise.c of 6.12).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 
 use super::{FileMap, GUARD, Kind, LOW_END, Role, TASK_SIZE, Vma, Work, low, map_backing};
 use crate::files::{Content, FdBudget, Shown};
 use crate::patched::PatchedImage;
-use crate::sys::{EXEC, PAGE, READ, WRITE};
+use crate::sys::{EXEC, HELD, PAGE, READ, WRITE};
 
 /// Kept free after an ELF file for its trampolines, bytes; more than a file of the size of node needs.
 const TRAMPOLINE_ROOM: u64 = 256 << 10;
@@ -82,6 +83,7 @@ impl Work<'_> {
         {
             self.commit.share(&file.content, len);
         }
+        let prot = self.held(prot, &kind);
         if fixed {
             self.map_with_text(
                 address,
@@ -201,6 +203,7 @@ impl Work<'_> {
                 unreachable!("seen above")
             };
             file.patched = None;
+            image.unpatched.store(true, Ordering::Relaxed);
         }
         self.map(start, vma)
     }
@@ -306,6 +309,12 @@ impl Work<'_> {
                 return self.map_with_text(start, piece);
             }
         }
+        let prot = match vma.prot & EXEC {
+            0 => self.held(prot, &vma.kind),
+            // As it was: a part that nobody looked at stays so.
+            _ if prot & EXEC != 0 => prot | vma.prot & HELD,
+            _ => prot,
+        };
         self.at(start, |room, at| room.protect(at, end - start, prot))?;
         let (_, mut piece) = self.space.tree.remove(start..end).pop().expect("within one mapping");
         piece.prot = prot;

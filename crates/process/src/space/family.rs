@@ -103,6 +103,7 @@ impl Spaces {
             stores: BTreeMap::new(),
             family: parent.family,
             settled: 0,
+            made: parent.made.clone(),
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::files::Content;
 use crate::patched::PatchedImage;
+use crate::sys::HELD;
 
 /// One mapping; its start is the key in the [`Tree`].
 #[derive(Clone, Debug)]
@@ -122,7 +123,7 @@ impl Vma {
 
     /// Whether `next`, starting where this ends, goes on with the same thing.
     fn continues_as(&self, start: u64, next: &Vma) -> bool {
-        if self.prot != next.prot {
+        if (self.prot ^ next.prot) & !HELD != 0 {
             return false;
         }
         match (&self.kind, &next.kind) {

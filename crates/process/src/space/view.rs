@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use windtunnel_kernel::abi;
 
 use super::{Kind, Role, Spaces, Tree, Vma, Work};
-use crate::sys::Copy;
+use crate::sys::{Copy, HELD};
 
 impl Spaces {
     /// Copies `len` bytes at `address` of a space, wherever it is kept now, to or from kernel memory at `buffer`: bytes
@@ -80,7 +80,7 @@ impl Work<'_> {
         *out = abi::Map {
             start,
             end,
-            prot: u32::from(vma.prot),
+            prot: u32::from(vma.prot & !HELD),
             ..abi::Map::default()
         };
         match &vma.kind {

@@ -29,7 +29,7 @@ pub struct Capabilities {
     pub syscall_user_dispatch: bool,
     /// FS and GS can be set without a system call. Required.
     pub fsgsbase: bool,
-    /// `cpuid` can be masked. Without, results may depend on the processor model.
+    /// `cpuid` can be made to trap. Without, it is masked where it is found in images, and in code made later.
     pub cpuid_faulting: bool,
     /// `rdtsc` can be made to trap. Required.
     pub tsc_trapping: bool,

@@ -5,7 +5,7 @@
 
 /// Answer to `cpuid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Leaf {
+pub(crate) struct Leaf {
     pub eax: u32,
     pub ebx: u32,
     pub ecx: u32,
@@ -64,7 +64,7 @@ const fn cache(kind: u32, level: u32, ways: u32, sets: u32) -> Leaf {
 }
 
 /// What programs get for `cpuid` with these eax and ecx. Called by signal handlers: no panics, no memory but constants.
-pub(super) fn cpuid(eax: u32, ecx: u32) -> Leaf {
+pub(crate) fn cpuid(eax: u32, ecx: u32) -> Leaf {
     match (eax, ecx) {
         // Highest leaf, "GenuineIntel".
         (0, _) => leaf(7, 0x756e_6547, 0x6c65_746e, 0x4965_6e69),

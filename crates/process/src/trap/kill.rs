@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use windtunnel_kernel::abi;
 
-use super::handler::{Fault, Frame, enter_kernel, gs_base, in_host, within};
+use super::handler::{Fault, Frame, enter_kernel, handler_entry, in_host, within};
 
 /// The signal: one that does nothing where it has no handler.
 const SIGNAL: i32 = libc::SIGURG;
@@ -25,7 +25,7 @@ pub(super) fn install() -> io::Result<()> {
     // SAFETY: all zeros is a valid sigaction; the handler is written for SA_SIGINFO and lives as long as the process.
     let result = unsafe {
         let mut action: libc::sigaction = zeroed();
-        action.sa_sigaction = on_kill as *const () as usize;
+        action.sa_sigaction = kill_entry as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
         libc::sigaction(SIGNAL, &action, ptr::null_mut())
     };
@@ -50,9 +50,12 @@ pub fn struck() -> bool {
     STRUCK.swap(false, Ordering::Acquire)
 }
 
+handler_entry!(kill_entry, on_kill);
+
 /// Sends the doomed program into its kernel as if it had got SIGKILL for a fault.
 unsafe extern "C" fn on_kill(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let (thread, frame) = (gs_base(), Frame(context.cast()));
+    let frame = Frame(context.cast());
+    let thread = frame.thread();
     let slot = DOOMED.load(Ordering::Relaxed);
     if thread.is_null() || slot == 0 {
         return;
@@ -60,7 +63,7 @@ unsafe extern "C" fn on_kill(_: i32, _: *mut libc::siginfo_t, context: *mut libc
     let regs = frame.regs();
     // A program runs its own code or has its stack in its first slot, but for threads of fixed images.
     let slot = slot..slot.wrapping_add(1 << abi::SLOT_SHIFT);
-    // SAFETY: GS points to this thread's state; while a program runs, no kernel or host code uses what is filled in.
+    // SAFETY: `thread` is this thread's state; while a program runs, no kernel or host code uses what is filled in.
     unsafe {
         let in_kernel = within((*thread).kernel_text[0]..(*thread).kernel_text[1], regs.rip);
         let in_program = (*thread).in_user != 0 && !in_kernel && !in_host(regs.rip);

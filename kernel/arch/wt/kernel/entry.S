@@ -17,6 +17,7 @@
 #define PLAIN_FLAGS 0x202
 
 #define GS_IN_USER 240 /* struct wt_thread.in_user, asserted in host.c */
+#define GS_CLOCK_IP 288 /* struct wt_thread.clock_ip */
 
 	.cfi_sections .debug_frame
 	.section .text.wt_asm, "ax", @progbits
@@ -94,6 +95,61 @@ SYM_CODE_START(wt_syscall_entry)
 	jmp	1b
 	.cfi_endproc
 SYM_CODE_END(wt_syscall_entry)
+
+/*
+ * A patched rdtsc: rax the return address, rdx free, all else the program's, flags among it. No call: nothing traces or
+ * filters it.
+ */
+SYM_CODE_START(wt_clock_entry)
+	.cfi_startproc simple
+	.cfi_signal_frame
+	.cfi_def_cfa %rsp, 0
+	.cfi_register %rip, %rax
+	movq	%rsp, %rdx
+	.cfi_def_cfa %rdx, 0
+	movq	wt_kstack_top(%rip), %rsp
+	pushq	$0x2b			/* ss */
+	pushq	%rdx			/* sp */
+	pushfq				/* flags */
+	pushq	$0x33			/* cs */
+	pushq	%rax			/* ip */
+	pushq	$-1			/* orig_ax: no call */
+	PUSH_REGS_AFTER_ORIG_AX
+	movq	$0, %gs:GS_IN_USER
+	pushq	$2			/* no flag of the program's, such as DF or AC, for the kernel */
+	popfq
+	movq	%rsp, %rdi
+	subq	$8, %rsp
+	.cfi_escape 0x0f, 4, 0x77, 0xa0, 0x01, 0x06	/* CFA = *(rsp + 160): the program's rsp */
+	.cfi_escape 0x10, 16, 3, 0x77, 0x88, 0x01		/* rip at rsp + 136 */
+	call	wt_do_clock
+	addq	$8, %rsp
+	testb	%al, %al
+	jnz	wt_return_full
+	movq	$1, %gs:GS_IN_USER
+	popq	%r15
+	popq	%r14
+	popq	%r13
+	popq	%r12
+	popq	%rbp
+	popq	%rbx
+	popq	%r11
+	popq	%r10
+	popq	%r9
+	popq	%r8
+	popq	%rax
+	popq	%rcx
+	popq	%rdx
+	popq	%rsi
+	popq	%rdi
+	addq	$8, %rsp		/* orig_ax */
+	popq	%gs:GS_CLOCK_IP		/* all registers are the program's again */
+	addq	$8, %rsp		/* cs */
+	popfq
+	popq	%rsp
+	jmp	*%gs:GS_CLOCK_IP
+	.cfi_endproc
+SYM_CODE_END(wt_clock_entry)
 
 /* To the program with every register as in pt_regs at rsp. */
 SYM_CODE_START_LOCAL(wt_return_full)

@@ -3,13 +3,21 @@
  * Faults of programs, as the host's signal handler hands them over in wt_thread.fault.
  */
 #include <linux/entry-common.h>
+#include <linux/random.h>
 #include <linux/sched/signal.h>
 #include <linux/signal.h>
+#include <linux/uaccess.h>
 #include <asm/host.h>
+#include <asm/syscall.h>
 #include <asm/unistd.h>
 #include <uapi/asm/prctl.h>
 
-#define RDTSCP_BYTES 3
+#define RDTSCP_BYTES  3
+#define TRAP_GP	      13
+#define TRAP_PF	      14
+#define VSYSCALL_ADDR 0xffffffffff500000UL /* where the host lets programs find the page at 0xffffffffff600000 */
+#define PF_FETCH      0x10		   /* in a page fault's error code: an instruction was to be read */
+#define SLOW_FLAGS    0x54100 /* AC, RF, NT, TF: set by iretq only, not by popfq in the kernel's own text */
 
 void wt_regs_from_fault(struct pt_regs *regs);
 void wt_regs_from_fault(struct pt_regs *regs)
@@ -54,15 +62,113 @@ void wt_report_gs(void)
 	wt_report_unsupported(__NR_arch_prctl, ARCH_SET_GS);
 }
 
+static void wt_put_counter(struct pt_regs *regs)
+{
+	regs->ax = (u32)wt_now();
+	regs->dx = wt_now() >> 32;
+}
+
 /* What rdtsc and rdtscp answer: virtual nanoseconds. Reading is a call to poll the clock, as clock_gettime() is. */
 static void wt_read_counter(struct pt_regs *regs, unsigned int instruction_bytes)
 {
 	wt_count_call();
-	regs->ax = (u32)wt_now();
-	regs->dx = wt_now() >> 32;
+	wt_put_counter(regs);
 	regs->ip += instruction_bytes;
 	if (instruction_bytes == RDTSCP_BYTES)
 		regs->cx = 0; /* the CPU */
+}
+
+/* From entry.S, where rdtsc was patched; true: return with all registers. */
+bool wt_do_clock(struct pt_regs *regs);
+bool wt_do_clock(struct pt_regs *regs)
+{
+	struct thread_struct *t = &current->thread;
+	bool slow = regs->flags & SLOW_FLAGS;
+
+	if (unlikely(t->calls + 1 >= wt_boot.quantum_calls && wt_boot.quantum_calls)) {
+		irqentry_enter_from_user_mode(regs);
+		local_irq_enable();
+		wt_count_call();
+		wt_put_counter(regs);
+		local_irq_disable();
+		irqentry_exit_to_user_mode(regs);
+		wt_user_load(current);
+		slow |= t->full;
+		t->full = 0;
+		return slow;
+	}
+	t->calls++;
+	wt_put_counter(regs);
+	return slow;
+}
+
+/* Random bytes for rdrand or rdseed. Like those, four bytes clear the upper half and two leave the rest. */
+static void wt_put_random(struct pt_regs *regs, unsigned int reg, unsigned int bytes)
+{
+	static const u8 at[] = {
+		offsetof(struct pt_regs, ax),  offsetof(struct pt_regs, cx),  offsetof(struct pt_regs, dx),
+		offsetof(struct pt_regs, bx),  offsetof(struct pt_regs, sp),  offsetof(struct pt_regs, bp),
+		offsetof(struct pt_regs, si),  offsetof(struct pt_regs, di),  offsetof(struct pt_regs, r8),
+		offsetof(struct pt_regs, r9),  offsetof(struct pt_regs, r10), offsetof(struct pt_regs, r11),
+		offsetof(struct pt_regs, r12), offsetof(struct pt_regs, r13), offsetof(struct pt_regs, r14),
+		offsetof(struct pt_regs, r15),
+	};
+	void *to = (void *)regs + at[reg];
+
+	if (bytes == sizeof(u16))
+		*(u16 *)to = get_random_u16();
+	else
+		*(u64 *)to = bytes == sizeof(u32) ? get_random_u32() : get_random_u64();
+}
+
+/*
+ * A call of what x86-64 has at fixed addresses for old programs (arch/x86/entry/vsyscall). As there, a bad pointer is a
+ * fault and no error, and the call is none to those who trace or filter. Return: whether it was one, and is done.
+ */
+static bool wt_vsyscall(struct pt_regs *regs)
+{
+	static const u16 nrs[] = {__NR_gettimeofday, __NR_time, __NR_getcpu};
+	unsigned long index = (regs->ip - VSYSCALL_ADDR) / 0x400, caller;
+	long ret;
+
+	if (regs->ip % 0x400 || index >= ARRAY_SIZE(nrs) || get_user(caller, (unsigned long __user *)regs->sp))
+		return false;
+	ret = sys_call_table[nrs[index]](regs->di, regs->si, regs->dx, 0, 0, 0);
+	if (ret == -EFAULT)
+		return false;
+	wt_count_call();
+	regs->ax = ret;
+	regs->ip = caller;
+	regs->sp += sizeof(caller);
+	return true;
+}
+
+/* Whether the host has the program go on: see wt_host_ops.instruction. */
+static bool wt_host_instruction(struct pt_regs *regs, const struct wt_thread *t)
+{
+	struct wt_regs r = t->fault;
+	s64 done;
+
+	if (t->fault_trapno == TRAP_PF && t->fault_err & PF_FETCH) {
+		if (regs->ip >= TASK_SIZE)
+			return wt_vsyscall(regs);
+	} else if (t->fault_trapno != TRAP_GP) {
+		return false;
+	}
+	if (!current->mm || !current->mm->context.as)
+		return false;
+	done = wt_call(instruction, current->mm->context.as, (u64)&r);
+	if (done <= 0)
+		return false;
+	regs->ax = r.rax;
+	regs->bx = r.rbx;
+	regs->cx = r.rcx;
+	regs->dx = r.rdx;
+	regs->ip = r.rip;
+	regs->flags = r.rflags;
+	if (done > 1)
+		wt_put_random(regs, WT_RANDOM_REG(done), WT_RANDOM_BYTES(done));
+	return true;
 }
 
 /* Faults that Linux answers with a signal. */
@@ -100,10 +206,10 @@ void wt_do_fault(struct pt_regs *regs)
 	irqentry_enter_from_user_mode(regs);
 	local_irq_enable();
 	wt_report_gs();
-	if (t->fault_signo)
-		wt_signal_fault(regs, t);
-	else
+	if (!t->fault_signo)
 		wt_read_counter(regs, t->fault_code);
+	else if (!wt_host_instruction(regs, t))
+		wt_signal_fault(regs, t);
 	local_irq_disable();
 	irqentry_exit_to_user_mode(regs);
 	current->thread.full = 0;

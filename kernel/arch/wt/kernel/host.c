@@ -29,6 +29,7 @@ void wt_boot_on(unsigned long stack_top);
 u64 wt_on_host_stack(const void *fn, void *host, u64 a, u64 b, u64 c, u64 d);
 
 static_assert(offsetof(struct wt_thread, in_user) == 240);
+static_assert(offsetof(struct wt_thread, clock_ip) == 288);
 
 u64 wt_host_call(const void *fn, u64 a, u64 b, u64 c, u64 d)
 {
@@ -57,6 +58,7 @@ static void wt_adopt_thread(struct wt_entry *entry)
 	t->entry = (u64)wt_syscall_entry;
 	t->fault_entry = (u64)wt_fault_entry;
 	t->slow_entry = (u64)wt_slow_entry;
+	t->clock_entry = (u64)wt_clock_entry;
 	t->kernel_text[0] = (u64)_stext;
 	t->kernel_text[1] = (u64)_etext;
 	t->uaccess[0] = (u64)wt_uaccess_start;

@@ -31,84 +31,42 @@ struct sigframe {
 	struct siginfo info;
 };
 
-/* Where a signal frame keeps vector state: an XSAVE area in standard format (Intel SDM vol. 1, 13.4). */
-#define FX_BYTES	  512UL
-#define XSTATE_HEADER	  (FX_BYTES + 64)
-#define XSTATE_MAX	  4096UL
-#define FX_CONTROL	  0  /* offset of the x87 control word */
-#define FX_MXCSR	  24 /* of MXCSR */
-#define XCOMP_BV	  (FX_BYTES + 8)
-#define XSTATE_CHECKED	  16 /* bytes from there that must be 0 in standard format */
-#define MXCSR_BITS	  0xffffU
-#define DEFAULT_CONTROL	  0x37f
-#define DEFAULT_MXCSR	  0x1f80U
-#define XSTATE_FP_SSE	  3UL
-#define XSTATE_WITH_MXCSR 6UL /* SSE and AVX */
-#define CPUID_XSTATE	  0xd
-#define MIN_SIGNAL_STACK  2048UL /* the uapi's MINSIGSTKSZ */
+/*
+ * The vector state in a signal frame: x87 and SSE, as FXSAVE stores them (Intel SDM vol. 1, 10.5). It is all that
+ * programs are told of, on every processor, so that frames have one size. wt_boot.xsave_mask is about switches only.
+ */
+#define FX_BYTES	 512UL
+#define FX_CONTROL	 0  /* offset of the x87 control word */
+#define FX_MXCSR	 24 /* of MXCSR */
+#define MXCSR_BITS	 0xffffU
+#define DEFAULT_CONTROL	 0x37f
+#define DEFAULT_MXCSR	 0x1f80U
+#define MIN_SIGNAL_STACK 2048UL /* the uapi's MINSIGSTKSZ */
 
 /* One at a time is between a program's memory and its registers; nothing sleeps while it is there. */
-static u8 xstate[XSTATE_MAX] __aligned(64);
-
-static u64 *xstate_bv(void)
-{
-	return (u64 *)(xstate + FX_BYTES);
-}
-
-/* Bytes of a program's vector state in standard format. */
-static unsigned long xstate_bytes(void)
-{
-	static unsigned long bytes;
-	u32 size, offset, ecx, edx;
-	int component;
-
-	if (bytes)
-		return bytes;
-	bytes = wt_boot.xsave_mask ? XSTATE_HEADER : FX_BYTES;
-	for (component = 2; component < 63; component++) {
-		if (!(wt_boot.xsave_mask & BIT_ULL(component)))
-			continue;
-		asm("cpuid" : "=a"(size), "=b"(offset), "=c"(ecx), "=d"(edx) : "a"(CPUID_XSTATE), "c"(component));
-		bytes = max(bytes, (unsigned long)offset + size);
-	}
-	if (bytes > XSTATE_MAX)
-		panic("vector state of %lu bytes does not fit a signal frame", bytes);
-	return bytes;
-}
-
-/* Bytes of it in a frame, with the second magic number. */
-static unsigned long frame_xstate_bytes(void)
-{
-	return xstate_bytes() + (wt_boot.xsave_mask ? FP_XSTATE_MAGIC2_SIZE : 0);
-}
+static u8 xstate[FX_BYTES] __aligned(16);
 
 /**
  * wt_min_signal_stack - bytes that a signal takes of the stack at most, for AT_MINSIGSTKSZ
  */
 unsigned long wt_min_signal_stack(void)
 {
-	unsigned long most = RED_ZONE + sizeof(struct sigframe) + 16 + frame_xstate_bytes() + 63;
+	unsigned long most = RED_ZONE + sizeof(struct sigframe) + 16 + FX_BYTES + 63;
 
 	return max(most, MIN_SIGNAL_STACK);
 }
 
-/* From the area into the registers: components that are not in it get their initial values. */
+/* From the area into the registers. */
 static void xstate_load(void)
 {
 	wt_user_load(current);
-	if (wt_boot.xsave_mask)
-		asm volatile("xrstor64 (%0)"
-			     :
-			     : "r"(xstate), "a"((u32)wt_boot.xsave_mask), "d"((u32)(wt_boot.xsave_mask >> 32))
-			     : "memory");
-	else
-		asm volatile("fxrstor64 (%0)" : : "r"(xstate) : "memory");
+	asm volatile("fxrstor64 (%0)" : : "r"(xstate) : "memory");
 }
 
 /* What a handler starts with, as a new program does. */
 static void xstate_init(void)
 {
-	memset(xstate, 0, XSTATE_HEADER);
+	memset(xstate, 0, FX_BYTES);
 	*(u16 *)(xstate + FX_CONTROL) = DEFAULT_CONTROL;
 	*(u32 *)(xstate + FX_MXCSR) = DEFAULT_MXCSR;
 	xstate_load();
@@ -116,76 +74,21 @@ static void xstate_init(void)
 
 static int xstate_put(unsigned long to)
 {
-	unsigned long bytes = xstate_bytes();
-	struct _fpx_sw_bytes sw = {
-		.magic1 = FP_XSTATE_MAGIC1,
-		.extended_size = bytes + FP_XSTATE_MAGIC2_SIZE,
-		.xfeatures = wt_boot.xsave_mask,
-		.xstate_size = bytes,
-	};
-	u32 magic2 = FP_XSTATE_MAGIC2;
-
 	wt_user_load(current);
-	if (!wt_boot.xsave_mask) {
-		memset(xstate, 0, FX_BYTES); /* FXSAVE leaves the last words alone */
-		asm volatile("fxsave64 (%0)" : : "r"(xstate) : "memory");
-		return copy_to_user((void __user *)to, xstate, FX_BYTES) ? -EFAULT : 0;
-	}
-	memset(xstate, 0, bytes);
-	asm volatile("xsave64 (%0)"
-		     :
-		     : "r"(xstate), "a"((u32)wt_boot.xsave_mask), "d"((u32)(wt_boot.xsave_mask >> 32))
-		     : "memory");
-	memcpy(xstate + offsetof(struct _fpstate_64, sw_reserved), &sw, sizeof(sw));
-	if (copy_to_user((void __user *)to, xstate, bytes) || put_user(magic2, (u32 __user *)(to + bytes)))
-		return -EFAULT;
-	return 0;
+	memset(xstate, 0, FX_BYTES); /* FXSAVE leaves the last words alone */
+	asm volatile("fxsave64 (%0)" : : "r"(xstate) : "memory");
+	return copy_to_user((void __user *)to, xstate, FX_BYTES) ? -EFAULT : 0;
 }
 
-/* Whether the area in a frame says of itself that it is more than x87 and SSE; as check_xstate_in_sigframe() has it. */
-static bool is_xstate(unsigned long from)
-{
-	struct _fpx_sw_bytes sw;
-	u32 magic2;
-
-	memcpy(&sw, xstate + offsetof(struct _fpstate_64, sw_reserved), sizeof(sw));
-	return wt_boot.xsave_mask && sw.magic1 == FP_XSTATE_MAGIC1 && sw.xstate_size >= XSTATE_HEADER &&
-	       sw.xstate_size <= xstate_bytes() && sw.xstate_size <= sw.extended_size &&
-	       !get_user(magic2, (u32 __user *)(from + sw.xstate_size)) && magic2 == FP_XSTATE_MAGIC2;
-}
-
-/*
- * Takes back what a handler may have changed: all of it if the magic numbers are there, else x87 and SSE. What the
- * processor would not load is an error, as it is where Linux has it loaded from the frame.
- */
+/* Takes back what a handler may have changed. What the processor would not load is an error, as it is for Linux. */
 static int xstate_get(unsigned long from)
 {
-	unsigned long bytes = xstate_bytes();
-	u64 asked = XSTATE_FP_SSE, features = XSTATE_FP_SSE;
-	struct _fpx_sw_bytes sw;
-	bool all;
-
+	if (!IS_ALIGNED(from, 16))
+		return -EINVAL;
 	if (copy_from_user(xstate, (void __user *)from, FX_BYTES))
 		return -EFAULT;
-	all = is_xstate(from);
-	if (!IS_ALIGNED(from, all ? 64 : 16))
+	if (*(u32 *)(xstate + FX_MXCSR) & ~MXCSR_BITS)
 		return -EINVAL;
-	if (all) {
-		memcpy(&sw, xstate + offsetof(struct _fpstate_64, sw_reserved), sizeof(sw));
-		asked = sw.xfeatures & wt_boot.xsave_mask;
-		memset(xstate + FX_BYTES, 0, bytes - FX_BYTES);
-		if (copy_from_user(xstate + FX_BYTES, (void __user *)(from + FX_BYTES), sw.xstate_size - FX_BYTES))
-			return -EFAULT;
-		if (*xstate_bv() & ~wt_boot.xsave_mask || memchr_inv(xstate + XCOMP_BV, 0, XSTATE_CHECKED))
-			return -EINVAL;
-		features = *xstate_bv() & asked;
-	}
-	if (!(asked & XSTATE_WITH_MXCSR))
-		*(u32 *)(xstate + FX_MXCSR) = DEFAULT_MXCSR;
-	else if (*(u32 *)(xstate + FX_MXCSR) & ~MXCSR_BITS)
-		return -EINVAL;
-	memset(xstate + FX_BYTES, 0, XSTATE_HEADER - FX_BYTES);
-	*xstate_bv() = features;
 	xstate_load();
 	return 0;
 }
@@ -200,7 +103,7 @@ static unsigned long frame_address(struct ksignal *ksig, struct pt_regs *regs, u
 		sp = current->sas_ss_sp + current->sas_ss_size;
 		on_stack = true;
 	}
-	*fp = (sp - frame_xstate_bytes()) & ~63UL;
+	*fp = (sp - FX_BYTES) & ~63UL;
 	sp = ((*fp - sizeof(struct sigframe)) & ~15UL) - 8;
 	return on_stack && !__on_sig_stack(sp) ? 0 : sp;
 }
@@ -253,8 +156,6 @@ static int setup_frame(struct ksignal *ksig, struct pt_regs *regs, long restart_
 	if (!sp || !(ksig->ka.sa.sa_flags & SA_RESTORER))
 		return -EFAULT;
 	rseq_signal_deliver(ksig, regs);
-	if (wt_boot.xsave_mask)
-		flags |= UC_FP_XSTATE;
 	err = xstate_put(fp);
 	err |= __put_user(flags, &frame->uc.uc_flags);
 	err |= __put_user((unsigned long)0, (unsigned long __user *)&frame->uc.uc_link);

@@ -40,7 +40,7 @@ fn check(path: &str) -> Option<Patched> {
         );
     }
     let stats = patched.stats;
-    assert_eq!(patched.text.len() as u32, stats.patched());
+    assert_eq!(patched.text.len() as u32, stats.patched() + stats.counters_patched);
     assert_eq!(stats.sites, stats.patched() + stats.left);
     Some(patched)
 }
@@ -73,4 +73,23 @@ fn static_busybox_is_covered() {
 fn go_programs_are_covered() {
     covers("/usr/local/go/bin/go", 90, 20);
     covers("/usr/lib/go-1.19/bin/go", 90, 20);
+}
+
+#[test]
+fn what_asks_the_processor_at_the_start_of_programs_is_replaced() {
+    for (path, instructions) in [
+        ("/lib64/ld-linux-x86-64.so.2", 20),
+        ("/lib/x86_64-linux-gnu/libgcc_s.so.1", 10),
+        ("/lib/x86_64-linux-gnu/libcrypto.so.3", 10),
+        ("/bin/busybox", 20),
+    ] {
+        if let Some(patched) = check(path) {
+            assert!(
+                patched.seeing.len() >= instructions,
+                "{path}: {:?}",
+                patched.seeing.len()
+            );
+            assert_eq!(patched.stats.unsure, 0, "{path}");
+        }
+    }
 }

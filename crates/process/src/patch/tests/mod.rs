@@ -3,6 +3,7 @@
 mod elf;
 mod host_files;
 mod properties;
+mod seeing;
 mod trace;
 
 use elf::{DATA, TEXT, TRAMPOLINES, TestElf};

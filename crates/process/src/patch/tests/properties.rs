@@ -25,6 +25,8 @@ const PLAIN: [&[u8]; 10] = [
 enum Item {
     Plain(usize),
     Syscall,
+    Rdtsc,
+    Rdtscp,
     Sigreturn,
     JumpShort(i64),
     BranchShort(i64),
@@ -41,6 +43,8 @@ impl Item {
         match *self {
             Self::Plain(index) => (PLAIN[index], None),
             Self::Syscall => (&[0x0f, 0x05], None),
+            Self::Rdtsc => (&[0x0f, 0x31], None),
+            Self::Rdtscp => (&[0x0f, 0x01, 0xf9], None),
             Self::Sigreturn => (&[0xb8, 15, 0, 0, 0, 0x0f, 0x05], None),
             Self::JumpShort(to) => (&[0xeb], Some((to, 1))),
             Self::BranchShort(to) => (&[0x74], Some((to, 1))),
@@ -64,6 +68,8 @@ fn item() -> impl Strategy<Value = Item> {
     prop_oneof![
         12 => (0..PLAIN.len()).prop_map(Item::Plain),
         6 => Just(Item::Syscall),
+        2 => Just(Item::Rdtsc),
+        2 => Just(Item::Rdtscp),
         1 => Just(Item::Sigreturn),
         1 => near.clone().prop_map(Item::JumpShort),
         1 => near.clone().prop_map(Item::BranchShort),

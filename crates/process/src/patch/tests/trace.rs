@@ -8,6 +8,10 @@ use super::super::Patched;
 const JUMPS_MAX: usize = 256;
 /// `jmp *%gs:0`
 const ENTER: [u8; 8] = [0x65, 0xff, 0x24, 0x25, 0, 0, 0, 0];
+/// `jmp *%gs:disp32`
+const ENTER_AT: [u8; 4] = [0x65, 0xff, 0x24, 0x25];
+/// `mov $0,%ecx`, as a trampoline does after `rdtscp`
+const MOV_ECX_0: [u8; 5] = [0xb9, 0, 0, 0, 0];
 
 /// Code by address: that of a file, or that of the patched file and its trampolines.
 pub struct Image {
@@ -21,7 +25,7 @@ impl Image {
 
     /// The image of `areas` with `patched` applied; `address` turns an offset in the file into an address.
     pub fn patched(mut areas: Vec<(u64, Vec<u8>)>, patched: &Patched, address: impl Fn(u64) -> u64) -> Self {
-        for (offset, bytes) in &patched.text {
+        for (offset, bytes) in patched.text.iter().chain(&patched.replaced) {
             let start = address(*offset);
             let (base, area) = areas
                 .iter_mut()
@@ -67,7 +71,17 @@ pub fn trace(image: &Image, mut addr: u64, events: usize) -> Vec<String> {
             );
             continue;
         }
+        if insn.code() == Code::Lea_r64_m && bytes[7..].starts_with(&ENTER_AT) {
+            addr = insn.ip_rel_memory_address();
+            let rdtscp = image.bytes(addr).is_some_and(|bytes| bytes.starts_with(&MOV_ECX_0));
+            trace.push(if rdtscp { "rdtscp" } else { "rdtsc" }.into());
+            addr += if rdtscp { MOV_ECX_0.len() as u64 } else { 0 };
+            jumps = 0;
+            continue;
+        }
         match insn.flow_control() {
+            _ if insn.code() == Code::Rdtsc => trace.push("rdtsc".into()),
+            _ if insn.code() == Code::Rdtscp => trace.push("rdtscp".into()),
             _ if insn.code() == Code::Syscall => trace.push("syscall".into()),
             FlowControl::Next => trace.push(place_free(&insn)),
             FlowControl::UnconditionalBranch => {

@@ -124,7 +124,7 @@ long wt_exec_long(int dir, const char __user *name, const char __user *const __u
 int wt_put_long_args(struct linux_binprm *bprm, unsigned long *strings, int *argc, int *envc);
 
 /* entry.S */
-extern char wt_syscall_entry[], wt_fault_entry[], wt_slow_entry[];
+extern char wt_syscall_entry[], wt_fault_entry[], wt_slow_entry[], wt_clock_entry[];
 extern char wt_uaccess_start[], wt_uaccess_end[], wt_uaccess_fixup[];
 asmlinkage void ret_from_fork_asm(void);
 s64 wt_boot_on_stack(unsigned long stack);
