@@ -129,6 +129,19 @@ def measure_getppid(bench: Bench) -> Iterator[Row]:
     yield Row("getppid from an unmodified program", each_ns, "ns", 80, 40, True)
 
 
+def measure_rdtsc(bench: Bench) -> Iterator[Row]:
+    """CPU of a run with many reads, less that of one with none."""
+    program = bench.build("rdtsc")
+
+    def node(reads: int) -> scenarios.Mapping:
+        process = {"exec": f"/opt/rdtsc {reads}"}
+        files = {"/opt/rdtsc": {"source": str(program), "mode": "755"}}
+        return scenarios.scenario({"n1": {"files": files, "processes": [process]}}, [], stop="1000s")
+
+    each_ns = bench.more_cpu_s(node(GETPPID_CALLS), node(0)) / GETPPID_CALLS * 1e9
+    yield Row("rdtsc in an unmodified program", each_ns, "ns", 100, 50, True)
+
+
 def idle_chain(count: int, stop: str) -> scenarios.Mapping:
     return scenarios.chain(count, {"rate": "1Gbit", "delay": "1ms"}, stop=stop)
 
@@ -359,6 +372,7 @@ MEASUREMENTS = {
     "programs": measure_programs,
     "web": measure_web,
     "getppid": measure_getppid,
+    "rdtsc": measure_rdtsc,
     "boot": measure_boot,
     "memory": measure_memory,
     "chain": measure_chain,
