@@ -7,15 +7,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{self, Read, Seek, Write};
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use sha2::{Digest, Sha256};
 use twox_hash::xxhash3_128::Hasher as Xxh3;
 
 /// Smaller contents are not worth a line, bytes.
 const WORTH_BYTES: usize = 64 << 10;
+/// Larger contents are not held in memory as a whole, bytes.
+const PIECE_BYTES: usize = 1 << 20;
 /// A larger memo is begun anew, bytes: nobody has that many programs, but some build one in every run.
 const MEMO_MAX_BYTES: u64 = 1 << 20;
 
@@ -32,6 +34,74 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
         Some(memo) if bytes.len() >= WORTH_BYTES => memo.sha256(bytes),
         _ => Sha256::digest(bytes).into(),
     }
+}
+
+/// SHA-256 of all that `reader` gives from its start on, read in pieces.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn sha256_of(reader: &mut (impl Read + Seek)) -> io::Result<[u8; 32]> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut filled = 0;
+    reader.rewind()?;
+    loop {
+        match read(reader, &mut piece[filled..])? {
+            // All of it, or more than fits.
+            0 if filled < PIECE_BYTES => return Ok(sha256(&piece[..filled])),
+            0 => break,
+            count => filled += count,
+        }
+    }
+    let mut xxh3 = Xxh3::default();
+    let mut len = 0;
+    each_piece(reader, &mut piece, |bytes| {
+        xxh3.write(bytes);
+        len += bytes.len() as u64;
+    })?;
+    let key = (xxh3.finish_128(), len);
+    if let Some(known) = MEMO.get().and_then(|memo| memo.get(&key)) {
+        return Ok(known);
+    }
+    let (mut whole, mut again) = (Sha256::new(), Xxh3::default());
+    each_piece(reader, &mut piece, |bytes| {
+        whole.update(bytes);
+        again.write(bytes);
+    })?;
+    let hash = whole.finalize().into();
+    // Unless it changed in between.
+    if let Some(memo) = MEMO.get().filter(|_| again.finish_128() == key.0) {
+        memo.learn(key, hash);
+    }
+    Ok(hash)
+}
+
+fn each_piece(reader: &mut (impl Read + Seek), piece: &mut [u8], mut work: impl FnMut(&[u8])) -> io::Result<()> {
+    reader.rewind()?;
+    loop {
+        match read(reader, piece)? {
+            0 => return Ok(()),
+            count => work(&piece[..count]),
+        }
+    }
+}
+
+fn read(reader: &mut impl Read, piece: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match reader.read(piece) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("writing to a String");
+    }
+    text
 }
 
 /// XXH3-128 and length of contents.
@@ -60,21 +130,34 @@ impl Memo {
 
     fn sha256(&self, bytes: &[u8]) -> [u8; 32] {
         let key = (Xxh3::oneshot(bytes), bytes.len() as u64);
-        let mut known = self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        *known.entry(key).or_insert_with(|| {
+        self.get(&key).unwrap_or_else(|| {
             let sha256 = Sha256::digest(bytes).into();
-            // One write, so that lines of runs at the same time do not mix.
-            let line = format_line(&key, &sha256);
-            let file = OpenOptions::new().append(true).create(true).open(&self.path);
-            let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+            self.learn(key, sha256);
             sha256
         })
+    }
+
+    fn get(&self, key: &Key) -> Option<[u8; 32]> {
+        self.lock().get(key).copied()
+    }
+
+    fn learn(&self, key: Key, sha256: [u8; 32]) {
+        if self.lock().insert(key, sha256).is_some() {
+            return;
+        }
+        // One write, so that lines of runs at the same time do not mix.
+        let line = format_line(&key, &sha256);
+        let file = OpenOptions::new().append(true).create(true).open(&self.path);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, [u8; 32]>> {
+        self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 
 fn format_line((xxh3, len): &Key, sha256: &[u8; 32]) -> String {
-    let sha256: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{xxh3:032x} {len:016x} {sha256}\n")
+    format!("{xxh3:032x} {len:016x} {}\n", hex(sha256))
 }
 
 /// The entry of a whole line; None for anything else.
@@ -115,6 +198,24 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), contents.len(), "{text}");
         assert_eq!(Memo::open(path).known.into_inner().unwrap().len(), contents.len());
+    }
+
+    #[test]
+    fn a_file_is_hashed_as_its_bytes_are() {
+        for len in [
+            0,
+            1,
+            70_000,
+            PIECE_BYTES - 1,
+            PIECE_BYTES,
+            PIECE_BYTES + 1,
+            3 * PIECE_BYTES + 5,
+        ] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at % 251) as u8).collect();
+            let mut file = io::Cursor::new(bytes.clone());
+            file.set_position(7);
+            assert_eq!(sha256_of(&mut file).unwrap(), direct(&bytes), "{len}");
+        }
     }
 
     #[test]

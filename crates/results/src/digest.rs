@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use twox_hash::xxhash3_128::Hasher as Xxh3;
+use windtunnel_base::hashes::hex;
 
 /// First line of the hashed text; changes whenever the meaning of a digest does.
 const FORMAT: &str = "windtunnel-digest/1";
@@ -293,16 +294,6 @@ pub fn sha256_file(path: &Path) -> Result<[u8; 32]> {
         };
         hash.update(&buffer[..len]);
     }
-}
-
-/// Lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write;
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        write!(text, "{byte:02x}").expect("writing to a String");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ mod trail;
 mod warnings;
 
 pub use digest::{
-    Direction, InterfaceDigest, ProcessRecord, RunDigest, frame_hash, hex, prepare, sha256_bytes, sha256_file,
+    Direction, InterfaceDigest, ProcessRecord, RunDigest, frame_hash, prepare, sha256_bytes, sha256_file,
 };
 pub use error::{Result, ResultsError};
 pub use host_facts::HostFacts;
@@ -41,3 +41,4 @@ pub use pcap::PcapWriter;
 pub use summary::{DirectionSummary, LinkSummary, ProcessSummary, SUMMARY_VERSION, Summary};
 pub use trail::{InterfaceTrail, Mark, TRAIL_VERSION, Trail};
 pub use warnings::{Warning, Warnings};
+pub use windtunnel_base::hashes::hex;
