@@ -173,7 +173,7 @@ impl Builder<'_> {
             node: number as u32,
             root: self.options.roots.of_node(number),
             programs: region.programs,
-            files: node_files(self.scenario, spec)?,
+            files: node_files(self.scenario, spec, self.options.seed)?,
             files_mtime_ns: self.scenario.run.epoch_s * NS_PER_S,
             file_limits: FileLimits {
                 disk_bytes: spec.disk_bytes,

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use windtunnel_base::input_file::{self, Kind};
+use windtunnel_base::{hashes, random};
 use windtunnel_process::NodeFile;
 use windtunnel_scenario::{FileContent, Node, Scenario};
 
@@ -12,11 +13,11 @@ use crate::error::EngineError;
 /// Largest file of the host that a scenario may give a node, bytes: all of it is kept in memory.
 const SOURCE_MAX_BYTES: u64 = 1 << 30;
 
-/// All of them; a file of the scenario replaces one of ours.
+/// All of them, in a run with `seed`; a file of the scenario replaces one of ours.
 ///
 /// # Errors
 /// When a host file the scenario names cannot be read.
-pub fn node_files(scenario: &Scenario, node: &Node) -> Result<Vec<NodeFile>, EngineError> {
+pub fn node_files(scenario: &Scenario, node: &Node, seed: u64) -> Result<Vec<NodeFile>, EngineError> {
     let mut files = Vec::new();
     for file in &node.files {
         let bytes: Arc<[u8]> = match &file.content {
@@ -39,6 +40,7 @@ pub fn node_files(scenario: &Scenario, node: &Node) -> Result<Vec<NodeFile>, Eng
     let own = [
         ("/etc/hostname", format!("{}\n", node.name)),
         ("/etc/hosts", hosts(scenario, node)),
+        ("/etc/machine-id", machine_id(seed, node)),
         (
             "/etc/resolv.conf",
             "# There is no name server; names are in /etc/hosts.\n".to_owned(),
@@ -54,6 +56,16 @@ pub fn node_files(scenario: &Scenario, node: &Node) -> Result<Vec<NodeFile>, Eng
         }
     }
     Ok(files)
+}
+
+/// `/etc/machine-id`: a random UUID (RFC 9562, version 4) of this node in this run.
+fn machine_id(seed: u64, node: &Node) -> String {
+    let random = random::stream(seed, &format!("machine-id/{}", node.name));
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&random[..16]);
+    uuid[6] = uuid[6] & 0x0f | 0x40;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    format!("{}\n", hashes::hex(&uuid))
 }
 
 /// `/etc/hosts`: every node by all its addresses. Its own name leads to its first address, as elsewhere.
@@ -104,14 +116,28 @@ links:
     #[test]
     fn a_node_knows_all_names() {
         let scenario = Scenario::parse(TEXT, Path::new("files.yaml")).unwrap();
-        let files = node_files(&scenario, &scenario.nodes[0]).unwrap();
+        let files = node_files(&scenario, &scenario.nodes[0], 1).unwrap();
         assert_eq!(text_of(&files, "/etc/hostname"), "h1\n");
         assert_eq!(text_of(&files, "/etc/motd"), "hello");
         let hosts = text_of(&files, "/etc/hosts");
         for line in ["127.0.0.1\tlocalhost", "10.0.0.1\th1", "fd00::1\th1", "10.0.0.2\th2"] {
             assert!(hosts.lines().any(|is| is == line), "{line} in {hosts}");
         }
-        let lone = node_files(&scenario, &scenario.nodes[2]).unwrap();
+        let lone = node_files(&scenario, &scenario.nodes[2], 1).unwrap();
         assert!(text_of(&lone, "/etc/hosts").contains("127.0.1.1\tlone\n"));
+    }
+
+    #[test]
+    fn a_machine_id_is_of_the_seed_and_the_node() {
+        let scenario = Scenario::parse(TEXT, Path::new("files.yaml")).unwrap();
+        let id = |seed, node: usize| machine_id(seed, &scenario.nodes[node]);
+        assert_eq!(id(1, 0), id(1, 0));
+        assert_ne!(id(1, 0), id(1, 1));
+        assert_ne!(id(1, 0), id(2, 0));
+        let text = id(1, 0);
+        assert!(
+            text.len() == 33 && text.ends_with('\n') && text.as_bytes()[12] == b'4',
+            "{text}"
+        );
     }
 }

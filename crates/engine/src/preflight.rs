@@ -4,7 +4,7 @@
 //! be made by a set-up command, is taken on trust; if it is missing, the start fails when its time comes.
 
 use windtunnel_kernel::abi::FsAttr;
-use windtunnel_process::ProcessHost;
+use windtunnel_process::{HOST_FOLDERS, ProcessHost};
 use windtunnel_scenario::User;
 
 /// Links followed on the way to one file, as Linux does.
@@ -118,6 +118,21 @@ impl Problem {
             hint: Some(hint.into()),
         }
     }
+
+    /// The same of a path that leads to where nodes see nothing of the host.
+    fn not_found_at(tree: &dyn Tree, path: &str) -> Self {
+        let top = path.split('/').nth(1).unwrap_or_default();
+        if tree.is_pinned() || HOST_FOLDERS.contains(&top) || path.matches('/').count() < 2 {
+            return Self::not_found(tree);
+        }
+        Self {
+            hint: Some(format!(
+                "nodes see the host's packages and /usr/local, but nothing of its /{top}: give the program by `files`, as \
+                 in {{{path}: {{source: {path}, mode: \"755\"}}}}"
+            )),
+            ..Self::not_found(tree)
+        }
+    }
 }
 
 /// The path of `program` in the node: as execvp(3) finds it, with `path` being the value of `PATH`.
@@ -142,7 +157,7 @@ pub fn resolve(
         let own = own(&OWN_FOLDERS) || !tree.is_pinned() && own(&HIDDEN_FOLDERS);
         return match find(tree, &absolute) {
             None if own || has_setup => Ok(absolute),
-            None => Err(Problem::not_found(tree)),
+            None => Err(Problem::not_found_at(tree, &absolute)),
             Some(entry) => check(tree, entry, user, 0).map(|()| absolute),
         };
     }

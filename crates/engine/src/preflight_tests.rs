@@ -136,6 +136,11 @@ fn a_missing_program_is_told_with_a_hint() {
     );
     assert_eq!(found("/usr/bin/iperf3").unwrap_err().text, "not found in the node");
     assert_eq!(found("/usr/bin/loop").unwrap_err().text, "not found in the node");
+    assert_eq!(
+        found("/data/bin/server").unwrap_err().hint.unwrap(),
+        "nodes see the host's packages and /usr/local, but nothing of its /data: give the program by `files`, as in \
+         {/data/bin/server: {source: /data/bin/server, mode: \"755\"}}"
+    );
 }
 
 #[test]

@@ -3,7 +3,9 @@
 mod content;
 mod host_file;
 mod host_tree;
+mod host_view;
 mod image_tree;
+mod ld_cache;
 mod lower;
 mod node_tree;
 mod overlay;
@@ -13,13 +15,14 @@ mod small;
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use rustix::io::Errno;
 use windtunnel_kernel::abi;
 
 pub(crate) use content::{Content, Shown};
 pub(crate) use host_file::FdBudget;
+pub use host_view::HOST_FOLDERS;
 pub(crate) use lower::LowerTree;
 pub use lower::Root;
 pub use overlay::{NodeFile, NodeFileError};
@@ -29,6 +32,35 @@ use node_tree::{NodeTree, Source};
 use overlay::Overlay;
 pub(crate) use quota::FileUse;
 use quota::Quota;
+
+/// Files of nodes' own from this length on are in memory once, bytes.
+const SHARED_BYTES: usize = 64 << 10;
+
+/// Large contents that all nodes have.
+#[derive(Debug, Default)]
+pub(crate) struct OwnFiles(Mutex<Vec<OwnFile>>);
+
+#[derive(Debug)]
+struct OwnFile {
+    bytes: Arc<[u8]>,
+    content: Arc<Content>,
+}
+
+impl OwnFiles {
+    /// The content of a file called `path` with these very `bytes`.
+    fn content(&self, path: &str, bytes: &Arc<[u8]>, budget: &FdBudget) -> Result<Arc<Content>, Errno> {
+        let mut known = self.0.lock().expect("no panic while looking for a file");
+        if let Some(file) = known.iter().find(|file| Arc::ptr_eq(&file.bytes, bytes)) {
+            return Ok(file.content.clone());
+        }
+        let content = Content::fixed(path, bytes, budget)?;
+        known.push(OwnFile {
+            bytes: bytes.clone(),
+            content: content.clone(),
+        });
+        Ok(content)
+    }
+}
 
 /// A write to a result file that failed: the run must end with this error, for its results are no longer whole.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -175,6 +207,9 @@ impl FileService {
         }
         let content = match self.tree.source(id)? {
             Source::Host(index) => Content::host(&self.lower, index, &self.shared.fds)?,
+            Source::Own { path, bytes } if bytes.len() >= SHARED_BYTES => {
+                self.shared.own_files.content(&path, &bytes, &self.shared.fds)?
+            }
             Source::Own { path, bytes } => Content::fixed(&path, &bytes, &self.shared.fds)?,
         };
         self.open.insert(id, Arc::downgrade(&content));

@@ -33,14 +33,14 @@ use windtunnel_kernel::{FileName, abi};
 
 pub use backtrace::{Frame, backtrace};
 pub use elf::{Elf, ElfError, Segment};
-pub use files::{FileLimits, LimitMet, NodeFile, NodeFileError, Root, WriteError};
+pub use files::{FileLimits, HOST_FOLDERS, LimitMet, NodeFile, NodeFileError, Root, WriteError};
 pub use host_failure::{HostFailure, take_host_failure};
 pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
 pub use patched::ImageRecord;
 pub use sys::{MapLimit, take_map_limit};
 
-use files::{FdBudget, FileService, FileUse, LowerTree, Shown};
+use files::{FdBudget, FileService, FileUse, LowerTree, OwnFiles, Shown};
 use image_watch::ImageWatch;
 use patched::ImageCache;
 use space::{Low, Spaces};
@@ -52,6 +52,7 @@ const ONES: usize = 1 << 16;
 #[derive(Debug)]
 pub struct Shared {
     roots: Vec<Arc<LowerTree>>,
+    own_files: OwnFiles,
     fds: FdBudget,
     images: ImageCache,
     low: Mutex<Low>,
@@ -97,7 +98,8 @@ pub enum ProcessError {
 }
 
 impl Shared {
-    /// What the nodes of a run share, where all see `root` of the host as `/`. Raises the limit on open files.
+    /// What the nodes of a run share, where all see of `root`, the host's, what is the same on every host with the same packages.
+    /// Raises the limit on open files.
     ///
     /// # Errors
     /// When `root` cannot be opened, or memory files cannot be made.
@@ -124,6 +126,7 @@ impl Shared {
         rustix::io::pwrite(&ones, &vec![1; ONES], 0).map_err(memory)?;
         Ok(Arc::new(Self {
             roots,
+            own_files: OwnFiles::default(),
             fds,
             images: ImageCache::default(),
             low: Mutex::default(),

@@ -20,7 +20,7 @@ impl Host {
     fn new(files: usize, copies: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         Self {
-            tree: LowerTree::open_root(&Root::Host(dir.path().into()), 0).unwrap(),
+            tree: LowerTree::open_root(&Root::Directory(dir.path().into()), 0).unwrap(),
             budget: FdBudget::with_limits(files, copies).unwrap(),
             dir,
         }

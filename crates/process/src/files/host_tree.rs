@@ -4,8 +4,8 @@
 //! Of the host's own root only what everybody ("other") may read is visible, so that root and an ordinary user get the
 //! same run. A directory that not everybody may search is empty: daemons find the ones that are theirs alone, as after
 //! their first start. A directory that a scenario names as a root is shown whole; see [`Visibility`].
-//! Sockets, pipes and devices are left out. A file's inode number and link count are not the host's; see
-//! [`super::NodeTree`].
+//! Sockets, pipes and devices are left out, and so is what [`HostView`] hides. A file's inode number and link count are
+//! not the host's; see [`super::NodeTree`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -16,6 +16,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fstat, openat, readlinka
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
+use super::host_view::{HostView, keeps_time};
 use crate::host_failure::HostCall;
 
 /// Directories kept open for quick look-ups.
@@ -30,14 +31,36 @@ pub(crate) struct HostAttr {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Bytes.
+    /// Bytes; 0 of a file that not everybody may read.
     pub size: u64,
-    /// Wall clock, nanoseconds.
-    pub mtime_ns: u64,
+    /// Wall clock, nanoseconds; none: the same as that of a node's own files.
+    pub mtime_ns: Option<u64>,
+    stamp: Stamp,
+}
+
+/// By what a file of the host is known again, unchanged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Stamp {
     device: u64,
     inode: u64,
-    /// Modification time on the host, seconds and nanoseconds.
-    written: (i64, i64),
+    size: u64,
+    /// Seconds and nanoseconds.
+    mtime: (i64, i64),
+}
+
+impl Stamp {
+    fn of(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size as u64,
+            mtime: (stat.st_mtime, stat.st_mtime_nsec as i64),
+        }
+    }
+
+    fn is_same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
+    }
 }
 
 impl HostAttr {
@@ -48,10 +71,8 @@ impl HostAttr {
             uid,
             gid,
             size,
-            mtime_ns,
-            device: 0,
-            inode: 0,
-            written: (0, 0),
+            mtime_ns: Some(mtime_ns),
+            stamp: Stamp::default(),
         }
     }
 }
@@ -70,6 +91,19 @@ struct Entry {
     target: Option<Arc<[u8]>>,
 }
 
+impl Entry {
+    fn new(parent: u32, name: &[u8], attr: HostAttr) -> Self {
+        Self {
+            parent,
+            name: name.into(),
+            attr,
+            children: HashMap::new(),
+            listing: None,
+            target: None,
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Inner {
     entries: Vec<Entry>,
@@ -78,10 +112,10 @@ struct Inner {
 }
 
 /// What of a directory nodes see.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Visibility {
-    /// What every user of the host may read, as it is.
-    Everybody,
+    /// Of the host's own root what every user may read, as the view shows it.
+    Everybody(HostView),
     /// What the engine's user may read. What belongs to that user and group is root's in the nodes, as in a user
     /// namespace: whoever unpacked the directory, it is the same root.
     Owner,
@@ -110,17 +144,9 @@ impl HostTree {
     pub(crate) fn new(root: &Path, visibility: Visibility) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, root, flags, Mode::empty())?;
-        let attr = visibility.attr_of(&fstat(&root)?);
-        let entry = Entry {
-            parent: Self::ROOT,
-            name: Box::default(),
-            attr,
-            children: HashMap::new(),
-            listing: None,
-            target: None,
-        };
+        let attr = visibility.attr_of(&fstat(&root)?, b"");
         let inner = Inner {
-            entries: vec![entry],
+            entries: vec![Entry::new(Self::ROOT, b"", attr)],
             ..Inner::default()
         };
         Ok(Self {
@@ -131,6 +157,14 @@ impl HostTree {
         })
     }
 
+    /// How it is shown; none: as it is.
+    pub(crate) fn view(&self) -> Option<&HostView> {
+        match &self.visibility {
+            Visibility::Everybody(view) => Some(view),
+            Visibility::Owner => None,
+        }
+    }
+
     /// What is known of an entry.
     pub(crate) fn attr(&self, index: u32) -> HostAttr {
         self.lock().entries[index as usize].attr
@@ -138,7 +172,10 @@ impl HostTree {
 
     /// Path from the tree's root, for messages.
     pub(crate) fn path(&self, index: u32) -> String {
-        self.lock().path(index)
+        match self.lock().path(index) {
+            path if path.is_empty() => "/".into(),
+            path => path,
+        }
     }
 
     /// Notes that the run may see more than one state of a file or directory.
@@ -183,34 +220,23 @@ impl HostTree {
             let place = listing.binary_search_by(|(listed, _)| (**listed).cmp(name)).ok();
             place.map(|place| listing[place].1)
         });
+        let path = inner.path(dir);
         let found = match listed {
             Some(None) => None,
             _ => {
-                let found = inner.in_directory(self, dir, |fd| self.visibility.look_at(fd, name));
+                let found = inner.in_directory(self, dir, |fd| self.look_at(fd, &path, name));
                 self.told(&inner, dir, found)?
             }
         };
         if let Some(Some(kind)) = listed
             && found.is_none_or(|attr| attr.mode & TYPE_MASK != kind)
         {
-            let path = format!(
-                "{}/{}",
-                inner.path(dir).trim_end_matches('/'),
-                String::from_utf8_lossy(name)
-            );
-            self.changes().insert(path);
+            self.changes()
+                .insert(format!("{path}/{}", String::from_utf8_lossy(name)));
         }
         let index = found.map(|attr| {
             let index = u32::try_from(inner.entries.len()).expect("fewer than 2^32 files");
-            let entry = Entry {
-                parent: dir,
-                name: name.into(),
-                attr,
-                children: HashMap::new(),
-                listing: None,
-                target: None,
-            };
-            inner.entries.push(entry);
+            inner.entries.push(Entry::new(dir, name, attr));
             index
         });
         inner.entries[dir as usize].children.insert(name.into(), index);
@@ -233,7 +259,8 @@ impl HostTree {
         if !self.visibility.shows(entry.attr.mode, 0o4) {
             return Err(Errno::ACCESS);
         }
-        let entries = inner.in_directory(self, dir, read_names);
+        let path = inner.path(dir);
+        let entries = inner.in_directory(self, dir, |fd| self.read_names(fd, &path));
         let listing: Listing = self.told(&inner, dir, entries)?;
         inner.entries[dir as usize].listing = Some(listing.clone());
         Ok(listing)
@@ -273,19 +300,58 @@ impl HostTree {
         let name = inner.entries[index as usize].name.clone();
         let opened = inner.in_directory(self, parent, |dir| open_regular(dir, &name));
         let opened = opened.and_then(|(fd, stat)| {
-            let now = self.visibility.attr_of(&stat);
-            let same = now.mode & TYPE_MASK == REGULAR && (now.device, now.inode) == (attr.device, attr.inode);
-            if same { Ok((fd, stat, now)) } else { Err(Errno::STALE) }
+            let now = Stamp::of(&stat);
+            let same = stat.st_mode & TYPE_MASK == REGULAR && now.is_same_file(&attr.stamp);
+            if same { Ok((fd, stat)) } else { Err(Errno::STALE) }
         });
         if matches!(opened, Err(Errno::STALE)) {
             self.changes().insert(inner.path(index));
         }
-        let (fd, stat, now) = opened?;
-        if (now.size, now.written) != (attr.size, attr.written) {
+        let (fd, stat) = opened?;
+        if Stamp::of(&stat) != attr.stamp {
             // Its attributes were shown already.
             self.changes().insert(inner.path(index));
         }
         Ok((fd, stat))
+    }
+
+    /// What is known of the entry `name` of the open directory with this path, if it shows.
+    fn look_at(&self, dir: &OwnedFd, path: &str, name: &[u8]) -> Result<Option<HostAttr>, Errno> {
+        match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) if self.shows(path, name, stat.st_mode) => Ok(Some(self.visibility.attr_of(&stat, name))),
+            Ok(_) | Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Names and type bits of the entries that show of the open directory with this path, in order.
+    fn read_names(&self, dir: &OwnedFd, path: &str) -> Result<Listing, Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let readable = openat(dir, ".", flags, Mode::empty())?;
+        let mut entries = Vec::new();
+        for item in Dir::read_from(&readable)? {
+            let item = item?;
+            let name = item.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            let mut mode = item.file_type().as_raw_mode() & TYPE_MASK;
+            if mode == 0 {
+                // This file system does not say in its directories.
+                mode = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mode & TYPE_MASK);
+            }
+            if self.shows(path, name, mode) {
+                entries.push((Box::from(name), mode));
+            }
+        }
+        entries.sort();
+        Ok(entries.into())
+    }
+
+    /// Whether an entry of the directory `dir` is one for nodes.
+    fn shows(&self, dir: &str, name: &[u8], mode: u32) -> bool {
+        let has_contents = matches!(mode & TYPE_MASK, DIRECTORY | REGULAR | SYMLINK);
+        has_contents && self.view().is_none_or(|view| view.shows(dir, name, mode))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -294,15 +360,15 @@ impl HostTree {
 }
 
 impl Inner {
+    /// Path from the root, which has none.
     fn path(&self, mut index: u32) -> String {
         let mut names = Vec::new();
         while index != HostTree::ROOT {
             let entry = &self.entries[index as usize];
-            names.push(String::from_utf8_lossy(&entry.name).into_owned());
+            names.push(String::from_utf8_lossy(&entry.name));
             index = entry.parent;
         }
-        names.reverse();
-        format!("/{}", names.join("/"))
+        names.iter().rev().flat_map(|name| ["/", name]).collect()
     }
 
     /// What `act` gives with a directory open; where descriptors are short, once more after all others are closed.
@@ -336,8 +402,7 @@ impl Inner {
         let parent = self.directory(tree, parent)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(&*parent, &*self.entries[dir as usize].name, flags, Mode::empty()).map_err(as_gone)?;
-        let stat = tree.visibility.attr_of(&fstat(&fd)?);
-        if (stat.device, stat.inode) != (attr.device, attr.inode) {
+        if !Stamp::of(&fstat(&fd)?).is_same_file(&attr.stamp) {
             return Err(Errno::STALE);
         }
         if self.directories.len() >= OPEN_DIRECTORIES {
@@ -352,30 +417,6 @@ impl Inner {
         self.directories.insert(dir, (now, fd.clone()));
         Ok(fd)
     }
-}
-
-/// Names and type bits of the entries of a directory that show, in order.
-fn read_names(dir: &OwnedFd) -> Result<Listing, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let readable = openat(dir, ".", flags, Mode::empty())?;
-    let mut entries = Vec::new();
-    for item in Dir::read_from(&readable)? {
-        let item = item?;
-        let name = item.file_name().to_bytes();
-        if name == b"." || name == b".." {
-            continue;
-        }
-        let mut mode = item.file_type().as_raw_mode() & TYPE_MASK;
-        if mode == 0 {
-            // This file system does not say in its directories.
-            mode = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).map_or(0, |stat| stat.st_mode & TYPE_MASK);
-        }
-        if is_shown(mode) {
-            entries.push((Box::from(name), mode));
-        }
-    }
-    entries.sort();
-    Ok(entries.into())
 }
 
 /// Opens what was a regular file when it was looked up.
@@ -404,37 +445,40 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Errno> {
     if inside { Ok(()) } else { Err(Errno::NOENT) }
 }
 
-fn is_shown(mode: u32) -> bool {
-    matches!(mode & TYPE_MASK, DIRECTORY | REGULAR | SYMLINK)
-}
-
 impl Visibility {
     /// Whether what needs permission `bit` of "other" is there.
-    fn shows(self, mode: u32, bit: u32) -> bool {
-        self == Self::Owner || mode & bit != 0
+    fn shows(&self, mode: u32, bit: u32) -> bool {
+        matches!(self, Self::Owner) || mode & bit != 0
     }
 
-    /// What is known of the entry `name` of a directory, if it shows.
-    fn look_at(self, dir: &OwnedFd, name: &[u8]) -> Result<Option<HostAttr>, Errno> {
-        match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(self.attr_of(&stat)).filter(|attr| is_shown(attr.mode))),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    fn attr_of(self, stat: &Stat) -> HostAttr {
+    fn attr_of(&self, stat: &Stat, name: &[u8]) -> HostAttr {
         let mtime_ns = i128::from(stat.st_mtime) * 1_000_000_000 + stat.st_mtime_nsec as i128;
-        let own_is_root = |id: u32, own: u32| if self == Self::Owner && id == own { 0 } else { id };
-        HostAttr {
+        let mtime_ns = mtime_ns.clamp(0, i128::from(u64::MAX)) as u64;
+        let attr = HostAttr {
             mode: stat.st_mode,
-            uid: own_is_root(stat.st_uid, geteuid().as_raw()),
-            gid: own_is_root(stat.st_gid, getegid().as_raw()),
+            uid: stat.st_uid,
+            gid: stat.st_gid,
             size: stat.st_size as u64,
-            mtime_ns: mtime_ns.clamp(0, i128::from(u64::MAX)) as u64,
-            device: stat.st_dev,
-            inode: stat.st_ino,
-            written: (stat.st_mtime, stat.st_mtime_nsec as i64),
+            mtime_ns: Some(mtime_ns),
+            stamp: Stamp::of(stat),
+        };
+        let own_is_root = |id: u32, own: u32| if id == own { 0 } else { id };
+        match self {
+            Self::Everybody(view) => {
+                let unreadable = attr.mode & TYPE_MASK == REGULAR && attr.mode & 0o4 == 0;
+                HostAttr {
+                    uid: view.uid(attr.uid),
+                    gid: view.gid(attr.gid),
+                    size: if unreadable { 0 } else { attr.size },
+                    mtime_ns: attr.mtime_ns.filter(|_| keeps_time(name, attr.mode)),
+                    ..attr
+                }
+            }
+            Self::Owner => HostAttr {
+                uid: own_is_root(attr.uid, geteuid().as_raw()),
+                gid: own_is_root(attr.gid, getegid().as_raw()),
+                ..attr
+            },
         }
     }
 }

@@ -12,6 +12,7 @@ use windtunnel_images::Image;
 
 use super::host_file::HostFile;
 use super::host_tree::{HostAttr, HostTree, Listing, Visibility};
+use super::host_view::HostView;
 use super::image_tree::ImageTree;
 
 /// What nodes see as `/`, beneath what they write.
@@ -58,7 +59,10 @@ impl LowerTree {
     /// Opens `root`, the one of that number.
     pub(crate) fn open_root(root: &Root, number: u32) -> Result<Arc<Self>, Errno> {
         let (pinned, tree) = match root {
-            Root::Host(path) => (false, Tree::Host(HostTree::new(path, Visibility::Everybody)?)),
+            Root::Host(path) => (
+                false,
+                Tree::Host(HostTree::new(path, Visibility::Everybody(HostView::of(path)))?),
+            ),
             Root::Directory(path) => (true, Tree::Host(HostTree::new(path, Visibility::Owner)?)),
             Root::Image(image) => (true, Tree::Image(ImageTree::new(image.clone()))),
         };
@@ -78,6 +82,14 @@ impl LowerTree {
     /// What no other file of the run has, in whatever root.
     pub(crate) fn key(&self, index: u32) -> (u32, u32) {
         (self.number, index)
+    }
+
+    /// How the host's root is shown; none: the scenario pins the root, which is shown as it is.
+    pub(crate) fn view(&self) -> Option<&HostView> {
+        match &self.tree {
+            Tree::Host(tree) => tree.view(),
+            Tree::Image(_) => None,
+        }
     }
 
     /// What is known of an entry.

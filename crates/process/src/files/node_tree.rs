@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::host_tree::{DIRECTORY, REGULAR, check_name};
+use super::host_tree::{DIRECTORY, REGULAR, SYMLINK, check_name};
 use super::lower::LowerTree;
 use super::overlay::{Overlay, Own};
 
@@ -70,7 +70,7 @@ struct Node {
 pub(crate) struct NodeTree {
     host: Arc<LowerTree>,
     overlay: Overlay,
-    /// Modification time of the node's own entries, wall clock.
+    /// Modification time of the node's own entries, and of the host's that do not keep theirs; wall clock.
     mtime_ns: u64,
     nodes: Vec<Node>,
 }
@@ -117,7 +117,7 @@ impl NodeTree {
             Some(Err(_)) => None,
         };
         let host = match own.map(|own| self.overlay.get(own)) {
-            Some(Own::File { .. }) => None,
+            Some(Own::File { .. } | Own::Link { .. }) => None,
             Some(Own::Directory { .. }) => host.filter(|&host| self.host.attr(host).mode & libc::S_IFMT == DIRECTORY),
             None => host,
         };
@@ -143,36 +143,43 @@ impl NodeTree {
     pub(crate) fn attr(&self, id: u64) -> Result<Attr, Errno> {
         let node = self.node(id)?;
         let own = node.own.map(|own| self.overlay.get(own));
-        let (mode, size) = match own {
-            Some(Own::File { bytes, mode }) => (REGULAR | mode, bytes.len() as u64),
-            Some(Own::Directory { mode: Some(mode), .. }) => (DIRECTORY | mode, DIRECTORY_SIZE),
+        let ours = Attr {
+            id,
+            size: DIRECTORY_SIZE,
+            mtime_ns: self.mtime_ns,
+            ino: node.ino,
+            mode: DIRECTORY,
+            uid: 0,
+            gid: 0,
+        };
+        Ok(match own {
+            Some(Own::File { bytes, mode, gid }) => Attr {
+                size: bytes.len() as u64,
+                mode: REGULAR | mode,
+                gid: *gid,
+                ..ours
+            },
+            Some(Own::Link { target }) => Attr {
+                size: target.len() as u64,
+                mode: SYMLINK | 0o777,
+                ..ours
+            },
+            Some(Own::Directory { mode: Some(mode), .. }) => Attr {
+                mode: DIRECTORY | mode,
+                ..ours
+            },
             Some(Own::Directory { mode: None, .. }) | None => {
-                let Some(host) = node.host else {
-                    return Err(Errno::NOENT);
-                };
-                let attr = self.host.attr(host);
+                let attr = self.host.attr(node.host.ok_or(Errno::NOENT)?);
                 let is_directory = attr.mode & libc::S_IFMT == DIRECTORY;
-                let size = if is_directory { DIRECTORY_SIZE } else { attr.size };
-                let (ino, mtime_ns) = (node.ino, attr.mtime_ns);
-                return Ok(Attr {
-                    id,
-                    size,
-                    mtime_ns,
-                    ino,
+                Attr {
+                    size: if is_directory { DIRECTORY_SIZE } else { attr.size },
+                    mtime_ns: attr.mtime_ns.unwrap_or(self.mtime_ns),
                     mode: attr.mode,
                     uid: attr.uid,
                     gid: attr.gid,
-                });
+                    ..ours
+                }
             }
-        };
-        Ok(Attr {
-            id,
-            size,
-            mtime_ns: self.mtime_ns,
-            ino: node.ino,
-            mode,
-            uid: 0,
-            gid: 0,
         })
     }
 
@@ -202,8 +209,7 @@ impl NodeTree {
         }
         if let Some(Own::Directory { children, .. }) = node.own.map(|own| self.overlay.get(own)) {
             for (name, &child) in children {
-                let directory = matches!(self.overlay.get(child), Own::Directory { .. });
-                merged.insert(name.clone(), if directory { DIRECTORY } else { REGULAR });
+                merged.insert(name.clone(), self.overlay.get(child).file_type());
             }
         }
         let entry = |(name, mode): (Box<[u8]>, u32)| DirEntry {
@@ -217,7 +223,8 @@ impl NodeTree {
     /// The target of a symbolic link.
     pub(crate) fn readlink(&self, id: u64) -> Result<Arc<[u8]>, Errno> {
         let node = self.node(id)?;
-        match (node.own, node.host) {
+        match (node.own.map(|own| self.overlay.get(own)), node.host) {
+            (Some(Own::Link { target }), _) => Ok(target.clone()),
             (None, Some(host)) => self.host.readlink(host),
             _ => Err(Errno::INVAL),
         }
@@ -232,6 +239,7 @@ impl NodeTree {
                 bytes: bytes.clone(),
             }),
             Some(Own::Directory { .. }) => Err(Errno::ISDIR),
+            Some(Own::Link { .. }) => Err(Errno::INVAL),
             None => node.host.map(Source::Host).ok_or(Errno::NOENT),
         }
     }

@@ -5,16 +5,22 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::host_tree::{DIRECTORY, SYMLINK, TYPE_MASK, check_name};
+use super::host_tree::{DIRECTORY, REGULAR, SYMLINK, TYPE_MASK, check_name};
+use super::host_view::{HostView, OwnEntry};
 use super::lower::LowerTree;
 
 /// Directories whose host contents no node sees: path, permission bits, and what becomes of them over a pinned root.
-const OWN_DIRECTORIES: [(&str, u32, OverPinned); 8] = [
+const OWN_DIRECTORIES: [(&str, u32, OverPinned); 13] = [
+    ("/boot", 0o755, OverPinned::Absent),
     ("/dev", 0o755, OverPinned::Hides),
     ("/home", 0o755, OverPinned::Absent),
+    ("/media", 0o755, OverPinned::Absent),
+    ("/mnt", 0o755, OverPinned::Absent),
+    ("/opt", 0o755, OverPinned::Absent),
     ("/proc", 0o555, OverPinned::Hides),
     ("/root", 0o700, OverPinned::Absent),
     ("/run", 0o755, OverPinned::FillsIn),
+    ("/srv", 0o755, OverPinned::Absent),
     ("/sys", 0o555, OverPinned::Hides),
     ("/tmp", 0o1777, OverPinned::FillsIn),
     ("/var/tmp", 0o1777, OverPinned::Absent),
@@ -90,7 +96,20 @@ pub(crate) enum Own {
         children: BTreeMap<Box<[u8]>, u32>,
     },
     /// A file.
-    File { bytes: Arc<[u8]>, mode: u32 },
+    File { bytes: Arc<[u8]>, mode: u32, gid: u32 },
+    /// A symbolic link.
+    Link { target: Arc<[u8]> },
+}
+
+impl Own {
+    /// Type bits.
+    pub(crate) fn file_type(&self) -> u32 {
+        match self {
+            Self::Directory { .. } => DIRECTORY,
+            Self::File { .. } => REGULAR,
+            Self::Link { .. } => SYMLINK,
+        }
+    }
 }
 
 /// All of a node's own entries; entry 0 is the root.
@@ -138,8 +157,22 @@ impl Overlay {
             let own = Own::File {
                 bytes: file.bytes.clone(),
                 mode: file.mode & 0o7777,
+                gid: 0,
             };
             overlay.insert(host, &file.path, own)?;
+        }
+        for (path, entry) in host.view().into_iter().flat_map(HostView::own_entries) {
+            let own = match entry.clone() {
+                OwnEntry::File(bytes, mode, gid) => Own::File { bytes, mode, gid },
+                OwnEntry::Link(target) => Own::Link {
+                    target: target.as_bytes().into(),
+                },
+            };
+            match overlay.insert(host, path, own) {
+                // The scenario gave it.
+                Ok(()) | Err(NodeFileError::Exists { .. }) => {}
+                Err(error) => return Err(error),
+            }
         }
         Ok(overlay)
     }
@@ -153,7 +186,7 @@ impl Overlay {
     pub(crate) fn child(&self, dir: u32, name: &[u8]) -> Option<u32> {
         match self.get(dir) {
             Own::Directory { children, .. } => children.get(name).copied(),
-            Own::File { .. } => None,
+            Own::File { .. } | Own::Link { .. } => None,
         }
     }
 

@@ -36,36 +36,47 @@ fn fixture_as(kind: fn(PathBuf) -> Root, files: &[(&str, &str)]) -> Result<Fixtu
         "proc",
         "home/me",
         "var/tmp",
-        "private",
-        "searchonly",
+        "var/log/daemon",
+        "usr/private",
+        "usr/searchonly",
+        "opt/host",
+        "data",
     ] {
         std::fs::create_dir_all(dir.join(name)).unwrap();
         set_mode(&dir.join(name), 0o755);
     }
     for (name, text) in [
         ("etc/hostname", "the-host"),
-        ("etc/passwd", "root"),
-        ("etc/shadow", "secret"),
+        ("etc/passwd", "root:x:0:0\nmany:x:977:0\nredis:x:978:0\n"),
+        ("etc/services", "root"),
+        ("etc/sudoers", "secret"),
+        ("etc/timezone", "Europe/Berlin"),
+        ("etc/machine-id", "the host's"),
+        ("data/file", "data"),
+        ("opt/host/file", "data"),
+        ("var/log/daemon/log", "events"),
+        ("usr/bin/module.py", "pass"),
         ("usr/bin/tool", "tool"),
         ("tmp/junk", "junk"),
         ("proc/version", "host kernel"),
         ("home/me/diary", "secret"),
         ("var/tmp/junk", "junk"),
-        ("private/key", "secret"),
-        ("searchonly/known", "known"),
+        ("usr/private/key", "secret"),
+        ("usr/searchonly/known", "known"),
     ] {
         std::fs::write(dir.join(name), text).unwrap();
         set_mode(&dir.join(name), 0o644);
     }
-    set_mode(&dir.join("etc/shadow"), 0o640);
+    set_mode(&dir.join("etc/sudoers"), 0o640);
     symlink("usr/bin", dir.join("bin")).unwrap();
-    symlink("/etc/passwd", dir.join("escape")).unwrap();
-    symlink("../../../../../etc", dir.join("up")).unwrap();
-    set_mode(&dir.join("private"), 0o750);
-    set_mode(&dir.join("searchonly"), 0o711);
+    symlink("/run", dir.join("var/run")).unwrap();
+    symlink("/etc/passwd", dir.join("usr/escape")).unwrap();
+    symlink("../../../../../etc", dir.join("usr/up")).unwrap();
+    set_mode(&dir.join("usr/private"), 0o750);
+    set_mode(&dir.join("usr/searchonly"), 0o711);
     rustix::fs::mknodat(
         rustix::fs::CWD,
-        dir.join("pipe"),
+        dir.join("usr/pipe"),
         rustix::fs::FileType::Fifo,
         0o666.into(),
         0,
@@ -142,35 +153,80 @@ fn no_attr() -> abi::FsAttr {
 #[test]
 fn own_directories_are_empty_and_the_rest_is_sorted() {
     let mut node = fixture(&[]).unwrap();
-    let names = [
-        "bin",
-        "dev",
-        "escape",
-        "etc",
-        "home",
-        "private",
-        "proc",
-        "root",
-        "run",
-        "searchonly",
-        "sys",
-        "tmp",
-    ];
-    let names: Vec<&str> = names.into_iter().chain(["up", "usr", "var"]).collect();
-    assert_eq!(node.list("/").unwrap(), names);
-    for hidden in ["/home", "/proc", "/tmp", "/var/tmp", "/root", "/run", "/sys", "/dev"] {
+    let names = "bin boot dev etc home media mnt opt proc root run srv sys tmp usr var";
+    assert_eq!(node.list("/").unwrap().join(" "), names);
+    for hidden in [
+        "/home", "/proc", "/tmp", "/var/tmp", "/root", "/run", "/sys", "/dev", "/opt",
+    ] {
         assert_eq!(node.list(hidden).unwrap(), Vec::<String>::new(), "{hidden}");
     }
     assert_eq!(node.look("/home/me").unwrap_err(), Errno::NOENT);
     assert_eq!(node.look("/tmp").unwrap().mode, libc::S_IFDIR | 0o1777);
-    assert_eq!(node.look("/pipe").unwrap_err(), Errno::NOENT);
+    assert_eq!(node.look("/usr/pipe").unwrap_err(), Errno::NOENT);
+    assert_eq!(node.look("/data/file").unwrap_err(), Errno::NOENT);
+    assert_eq!(node.list("/var").unwrap(), ["lib", "log", "run", "tmp"]);
+    assert_eq!(node.list("/var/log/daemon").unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn what_tells_hosts_apart_is_the_same_in_all_nodes() {
+    let mut node = fixture(&[("/etc/machine-id", "own")]).unwrap();
+    assert_eq!(node.text("/etc/timezone").unwrap(), "Etc/UTC\n");
+    assert_eq!(node.text("/etc/machine-id").unwrap(), "own");
+    assert!(node.text("/etc/passwd").unwrap().contains("\nredis:x:106:106:"));
+    let shadow = node.look("/etc/shadow").unwrap();
+    assert_eq!((shadow.mode, shadow.uid, shadow.gid), (libc::S_IFREG | 0o640, 0, 42));
+    let mut target = [0; 64];
+    for (link, to) in [
+        ("/etc/localtime", "/usr/share/zoneinfo/Etc/UTC"),
+        ("/etc/mtab", "../proc/self/mounts"),
+    ] {
+        let attr = node.look(link).unwrap();
+        assert_eq!((attr.mode, attr.size), (libc::S_IFLNK | 0o777, to.len() as u64));
+        let len = node.service.readlink(attr.id, &mut target).unwrap();
+        assert_eq!(&target[..len as usize], to.as_bytes());
+    }
+    let listed = node.list("/etc").unwrap();
+    for name in ["localtime", "group", "ld.so.cache", "services", "sudoers", "pam.d"] {
+        assert!(listed.iter().any(|is| is == name), "{name} in {listed:?}");
+    }
+}
+
+#[test]
+fn times_and_owners_are_not_the_hosts() {
+    let mut node = fixture(&[]).unwrap();
+    let root = node._root.path().to_owned();
+    let chown = |path: &str, uid| std::os::unix::fs::chown(root.join(path), Some(uid), None);
+    for path in ["/usr/bin", "/usr/bin/tool", "/etc/services", "/bin"] {
+        assert_eq!(node.look(path).unwrap().mtime_ns, 7, "{path}");
+    }
+    assert!(
+        node.look("/usr/bin/module.py").unwrap().mtime_ns > 7,
+        "Python compares it"
+    );
+    if chown("etc/sudoers", 978).is_ok() && chown("var/log", 977).is_ok() {
+        let mut node = FileService::new(Shared::new(&root).unwrap(), 0, &[], 7, LIMITS, Arc::default()).unwrap();
+        let mut attr = no_attr();
+        node.lookup(1, b"var", &mut attr).unwrap();
+        let var = attr.id;
+        node.lookup(var, b"log", &mut attr).unwrap();
+        assert_eq!(attr.uid, 0, "nobody here is called many");
+        node.lookup(1, b"etc", &mut attr).unwrap();
+        let etc = attr.id;
+        node.lookup(etc, b"sudoers", &mut attr).unwrap();
+        assert_eq!(
+            (attr.uid, attr.size),
+            (106, 0),
+            "redis has a number here, and what is unreadable no size"
+        );
+    }
 }
 
 #[test]
 fn a_directory_that_the_scenario_names_is_shown_whole() {
     let mut node = fixture_as(Root::Directory, &[("/etc/hostname", "h1")]).unwrap();
-    assert_eq!(node.text("/etc/shadow").unwrap(), "secret");
-    assert_eq!(node.list("/private").unwrap(), ["key"]);
+    assert_eq!(node.text("/etc/sudoers").unwrap(), "secret");
+    assert_eq!(node.list("/usr/private").unwrap(), ["key"]);
     assert_eq!(node.text("/home/me/diary").unwrap(), "secret");
     assert_eq!(node.text("/var/tmp/junk").unwrap(), "junk");
     assert_eq!(node.text("/tmp/junk").unwrap(), "junk");
@@ -180,9 +236,9 @@ fn a_directory_that_the_scenario_names_is_shown_whole() {
     assert_eq!(node.look("/run").unwrap().mode, libc::S_IFDIR | 0o755);
     assert_eq!(node.look("/root").unwrap_err(), Errno::NOENT);
     // Whoever made the directory is root in the node.
-    let attr = node.look("/etc/shadow").unwrap();
+    let attr = node.look("/etc/sudoers").unwrap();
     assert_eq!((attr.uid, attr.gid, attr.mode & 0o7777), (0, 0, 0o640));
-    assert_eq!(node.look("/pipe").unwrap_err(), Errno::NOENT);
+    assert_eq!(node.look("/usr/pipe").unwrap_err(), Errno::NOENT);
 }
 
 #[test]
@@ -217,14 +273,13 @@ fn files_of_two_roots_are_told_apart() {
 #[test]
 fn only_what_everybody_may_read_is_readable() {
     let mut node = fixture(&[]).unwrap();
-    assert_eq!(node.list("/etc").unwrap(), ["hostname", "passwd", "shadow"]);
-    assert_eq!(node.look("/etc/shadow").unwrap().mode & 0o777, 0o640);
-    assert_eq!(node.text("/etc/shadow").unwrap_err(), Errno::ACCESS);
-    assert_eq!(node.look("/private").unwrap().mode & 0o777, 0o750);
-    assert_eq!(node.list("/private").unwrap(), Vec::<String>::new());
-    assert_eq!(node.look("/private/key").unwrap_err(), Errno::NOENT);
-    assert_eq!(node.list("/searchonly").unwrap_err(), Errno::ACCESS);
-    assert_eq!(node.text("/searchonly/known").unwrap(), "known");
+    assert_eq!(node.look("/etc/sudoers").unwrap().mode & 0o777, 0o640);
+    assert_eq!(node.text("/etc/sudoers").unwrap_err(), Errno::ACCESS);
+    assert_eq!(node.look("/usr/private").unwrap().mode & 0o777, 0o750);
+    assert_eq!(node.list("/usr/private").unwrap(), Vec::<String>::new());
+    assert_eq!(node.look("/usr/private/key").unwrap_err(), Errno::NOENT);
+    assert_eq!(node.list("/usr/searchonly").unwrap_err(), Errno::ACCESS);
+    assert_eq!(node.text("/usr/searchonly/known").unwrap(), "known");
 }
 
 #[test]
@@ -237,14 +292,14 @@ fn nothing_leads_out_of_the_tree() {
     let long = vec![b'a'; 256];
     assert_eq!(node.service.lookup(1, &long, &mut no_attr()), Err(Errno::NAMETOOLONG));
     // Links are seen as links, not followed.
-    let link = node.look("/escape").unwrap();
+    let link = node.look("/usr/escape").unwrap();
     assert_eq!(link.mode & libc::S_IFMT, libc::S_IFLNK);
     assert_eq!(node.service.open(link.id), Err(Errno::INVAL));
     let mut buffer = [0; 64];
     assert_eq!(node.service.readlink(link.id, &mut buffer), Ok(11));
     assert_eq!(&buffer[..11], b"/etc/passwd");
-    assert_eq!(node.look("/up/passwd").unwrap_err(), Errno::NOTDIR);
-    assert_eq!(node.look("/etc/passwd/x").unwrap_err(), Errno::NOTDIR);
+    assert_eq!(node.look("/usr/up/passwd").unwrap_err(), Errno::NOTDIR);
+    assert_eq!(node.look("/etc/services/x").unwrap_err(), Errno::NOTDIR);
     assert_eq!(node.service.lookup(99, b"x", &mut no_attr()), Err(Errno::STALE));
 }
 
@@ -270,10 +325,10 @@ fn given_files_lie_over_the_hosts() {
     ])
     .unwrap();
     assert_eq!(node.text("/etc/hostname").unwrap(), "h1");
-    assert_eq!(node.text("/etc/passwd").unwrap(), "root");
+    assert_eq!(node.text("/etc/services").unwrap(), "root");
     // /bin is a link on the host: the file goes where it points, and the link stays.
     assert_eq!(node.look("/bin").unwrap().mode & libc::S_IFMT, libc::S_IFLNK);
-    assert_eq!(node.list("/usr/bin").unwrap(), ["extra", "tool"]);
+    assert_eq!(node.list("/usr/bin").unwrap(), ["extra", "module.py", "tool"]);
     assert_eq!(node.text("/opt/a/b").unwrap(), "deep");
     assert_eq!(node.list("/home").unwrap(), ["u"]);
     let attr = node.look("/etc/hostname").unwrap();
@@ -292,8 +347,8 @@ fn impossible_files_are_named() {
     );
     assert!(text(&[("/a/../b", "")]).contains("no empty, . or .. parts"));
     assert_eq!(
-        text(&[("/etc/passwd/x", "")]),
-        "file \"/etc/passwd/x\": \"passwd\" on the way to it is not a directory"
+        text(&[("/etc/services/x", "")]),
+        "file \"/etc/services/x\": \"services\" on the way to it is not a directory"
     );
     assert_eq!(
         text(&[("/etc", "")]),
@@ -309,10 +364,10 @@ fn impossible_files_are_named() {
 fn inode_numbers_are_those_of_the_path() {
     let mut first = fixture(&[]).unwrap();
     let mut second = fixture(&[("/etc/new", "")]).unwrap();
-    let ino = first.look("/etc/passwd").unwrap().ino;
+    let ino = first.look("/etc/services").unwrap().ino;
     second.look("/usr/bin/tool").unwrap();
-    assert_eq!(second.look("/etc/passwd").unwrap().ino, ino);
-    assert_ne!(first.look("/etc/hostname").unwrap().ino, ino);
+    assert_eq!(second.look("/etc/services").unwrap().ino, ino);
+    assert_ne!(first.look("/etc/group").unwrap().ino, ino);
     let mut entry = abi::FsDirent {
         ino: 0,
         mode: 0,
@@ -320,7 +375,9 @@ fn inode_numbers_are_those_of_the_path() {
         name: [0; 256],
     };
     let etc = first.look("/etc").unwrap().id;
-    first.service.readdir(etc, 1, &mut entry).unwrap();
+    let names = first.list("/etc").unwrap();
+    let number = names.iter().position(|name| name == "services").unwrap();
+    first.service.readdir(etc, number as u64, &mut entry).unwrap();
     assert_eq!(entry.ino, ino);
 }
 
@@ -355,14 +412,14 @@ fn a_failed_write_to_a_result_is_kept() {
 #[test]
 fn written_files_are_copies() {
     let mut node = fixture(&[]).unwrap();
-    let id = node.look("/etc/passwd").unwrap().id;
+    let id = node.look("/etc/services").unwrap().id;
     let lower = node.service.open(id).unwrap();
     let data = *b"toor";
     assert_eq!(node.service.write(lower, data.as_ptr() as u64, 4, 0), Err(Errno::BADF));
     let upper = node.service.create(lower, 4).unwrap();
     assert_eq!(node.service.write(upper, data.as_ptr() as u64, 4, 2), Ok(4));
     assert_eq!(node.service.size(upper), Ok(6));
-    assert_eq!(node.text("/etc/passwd").unwrap(), "root");
+    assert_eq!(node.text("/etc/services").unwrap(), "root");
     node.service.release(upper);
     assert_eq!(node.service.size(upper), Err(Errno::BADF));
 }
