@@ -13,10 +13,11 @@ use std::time::Instant;
 
 use windtunnel_base::SimTime;
 use windtunnel_links::LinkChange;
+use windtunnel_process::InputRecord;
 use windtunnel_process::trap::TrapThread;
 use windtunnel_results::{
-    Cost, DirectionSummary, Ended, LinkSummary, Manifest, OutDir, ProgramRecord, RunDigest, SUMMARY_VERSION, Summary,
-    Trail,
+    Cost, DirectionSummary, Ended, FileRecord, LinkSummary, Manifest, OutDir, ProgramRecord, RunDigest,
+    SUMMARY_VERSION, Summary, Trail,
 };
 use windtunnel_scenario::{Action, Event, LinkSpec, Scenario};
 
@@ -443,6 +444,8 @@ impl Simulation {
         books.manifest.virtual_time_ns = virtual_time_ns;
         books.manifest.programs = program_records(&self.files);
         books.manifest.changed_files = changed_files;
+        books.manifest.files = file_records(self.files.opened_files());
+        books.manifest.directories = file_records(self.files.listed_directories());
         books.manifest.cost = Cost::of_this_process(books.started.elapsed().as_nanos() as u64);
         books.out.write_manifest(&books.manifest)?;
         Ok(RunOutcome {
@@ -595,6 +598,11 @@ fn program_records(files: &windtunnel_process::Shared) -> Vec<ProgramRecord> {
     records.sort();
     records.dedup();
     records
+}
+
+fn file_records(records: Vec<InputRecord>) -> Vec<FileRecord> {
+    let record = |InputRecord { path, sha256 }| FileRecord { path, sha256 };
+    records.into_iter().map(record).collect()
 }
 
 #[cfg(test)]

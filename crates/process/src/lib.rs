@@ -33,7 +33,7 @@ use windtunnel_kernel::{FileName, abi};
 
 pub use backtrace::{Frame, backtrace};
 pub use elf::{Elf, ElfError, Segment};
-pub use files::{FileLimits, HOST_FOLDERS, LimitMet, NodeFile, NodeFileError, Root, WriteError};
+pub use files::{FileLimits, HOST_FOLDERS, InputRecord, LimitMet, NodeFile, NodeFileError, Root, WriteError};
 pub use host_failure::{HostFailure, take_host_failure};
 pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
@@ -196,6 +196,25 @@ impl Shared {
     /// sorted by path.
     pub fn unmasked_images(&self) -> Vec<(String, u32)> {
         self.images.unsure()
+    }
+
+    /// Every other file of the host that was opened so far, sorted; not those of images, which have a hash of their own. Reads
+    /// them all.
+    pub fn opened_files(&self) -> Vec<InputRecord> {
+        let mut known: BTreeSet<String> = self.images().into_iter().map(|image| image.path).collect();
+        let mut records = Vec::new();
+        for root in &self.roots {
+            records.extend(root.opened_files(&known, &self.fds));
+            known.extend(records.iter().map(|record: &InputRecord| record.path.clone()));
+        }
+        records.sort();
+        records
+    }
+
+    /// Every directory of the host that was listed so far, sorted; the hash is of names and types.
+    pub fn listed_directories(&self) -> Vec<InputRecord> {
+        let listed: BTreeSet<InputRecord> = self.roots.iter().flat_map(|root| root.listed_directories()).collect();
+        listed.into_iter().collect()
     }
 
     /// Sets `count` bytes of program memory to 1.

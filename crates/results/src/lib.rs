@@ -34,7 +34,8 @@ pub use error::{Result, ResultsError};
 pub use host_facts::HostFacts;
 pub use kernel_log::KernelLog;
 pub use manifest::{
-    Cost, Ended, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, RootRecord, ScenarioRecord,
+    Cost, Ended, FileRecord, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, RootRecord,
+    ScenarioRecord,
 };
 pub use out_dir::{ExistingFiles, OutDir, ProcessLogs};
 pub use pcap::PcapWriter;

@@ -65,6 +65,12 @@ pub struct Manifest {
     pub kernels: Vec<KernelRecord>,
     /// Every file that was executed or loaded as a program or library, by path.
     pub programs: Vec<ProgramRecord>,
+    /// Every other file of the host that was opened, by path.
+    #[serde(default)]
+    pub files: Vec<FileRecord>,
+    /// Every directory of the host whose entries were listed, by path: two hosts with other packages differ here.
+    #[serde(default)]
+    pub directories: Vec<FileRecord>,
     /// Files and directories of the host that changed during the run in a way that programs may have seen, by path.
     #[serde(default)]
     pub changed_files: Vec<String>,
@@ -133,6 +139,17 @@ pub struct ProgramRecord {
     pub sha256: String,
 }
 
+/// One file or directory of the host that nodes read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileRecord {
+    /// Path inside the node, and on the host.
+    pub path: String,
+    /// SHA-256, 64 hexadecimal digits: of a file's contents; of a directory's entries that nodes see, by name, each as
+    /// its name, a zero byte, its type in octal as in `st_mode`, and a newline. Null: it changed during the run.
+    pub sha256: Option<String>,
+}
+
 /// What a run took of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -179,6 +196,8 @@ impl Manifest {
             roots: Vec::new(),
             kernels: Vec::new(),
             programs: Vec::new(),
+            files: Vec::new(),
+            directories: Vec::new(),
             changed_files: Vec::new(),
             digest: None,
             virtual_time_ns: 0,

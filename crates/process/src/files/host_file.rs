@@ -5,13 +5,15 @@
 //! That such a file was written to in place, or is gone when it has to be opened again, cannot be hidden: it is noted,
 //! at the latest when the run is over.
 
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Stat, fstat, ftruncate};
-use rustix::io::Errno;
+use rustix::io::{Errno, pread};
+use windtunnel_base::hashes;
 
 use super::lower::LowerTree;
 use super::pool::{Copies, Pool, copy_bytes, memory_file};
@@ -139,6 +141,24 @@ impl HostFile {
         result
     }
 
+    /// SHA-256 in hexadecimal of what the run sees; none: it cannot be read.
+    pub(super) fn sha256(self: &Arc<Self>, tree: &Arc<LowerTree>, budget: &FdBudget) -> Option<String> {
+        let hash = |fd: BorrowedFd<'_>, start: u64| {
+            let mut part = Part {
+                fd,
+                start,
+                len: self.size(),
+                at: 0,
+            };
+            hashes::sha256_of(&mut part).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        };
+        let hash = match self.copy(budget) {
+            Some((fd, start)) => hash(fd, start),
+            None => self.with_fd(tree, budget, |fd| hash(fd, 0)),
+        };
+        hash.ok().map(|hash| hashes::hex(&hash))
+    }
+
     fn reopen(&self, tree: &Arc<LowerTree>, budget: &FdBudget) -> Result<OwnedFd, Errno> {
         if let Some(copy) = self.copy(budget) {
             let fd = budget.memory_file("windtunnel-host-file")?;
@@ -170,6 +190,37 @@ impl HostFile {
     /// Closes it; whether it was open and not in use.
     fn close(&self) -> bool {
         self.open.try_lock().is_ok_and(|mut open| open.take().is_some())
+    }
+}
+
+/// Part of a file, to be read.
+struct Part<'a> {
+    fd: BorrowedFd<'a>,
+    /// Offset of the first byte.
+    start: u64,
+    len: u64,
+    /// Bytes before the next one to be read.
+    at: u64,
+}
+
+impl Read for Part<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let want = (self.len - self.at).min(buffer.len() as u64) as usize;
+        let count = pread(self.fd, &mut buffer[..want], self.start + self.at)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Seek for Part<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+            SeekFrom::End(by) => self.len.checked_add_signed(by),
+        };
+        self.at = at.filter(|&at| at <= self.len).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
     }
 }
 

@@ -6,6 +6,8 @@
 //! their first start. A directory that a scenario names as a root is shown whole; see [`Visibility`].
 //! Sockets, pipes and devices are left out, and so is what [`HostView`] hides. A file's inode number and link count are
 //! not the host's; see [`super::NodeTree`].
+//!
+//! What was opened or listed is remembered: those are the inputs of a run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -15,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, fstat, openat, readlinkat, statat};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
+use windtunnel_base::hashes;
 
 use super::host_view::{HostView, keeps_time};
 use crate::host_failure::HostCall;
@@ -61,6 +64,15 @@ impl Stamp {
     fn is_same_file(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
+}
+
+/// A file or directory of the host that a run read, for the manifest.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InputRecord {
+    /// Path on the host, and in the nodes.
+    pub path: String,
+    /// SHA-256 of the contents in hexadecimal; none: they cannot be told, as they changed while the run went on.
+    pub sha256: Option<String>,
 }
 
 impl HostAttr {
@@ -176,6 +188,26 @@ impl HostTree {
             path if path.is_empty() => "/".into(),
             path => path,
         }
+    }
+
+    /// Every directory whose entries were listed so far, sorted by path; of their names and types.
+    pub(crate) fn listed_directories(&self) -> Vec<InputRecord> {
+        let inner = self.lock();
+        let record = |index: u32| {
+            let listing = inner.entries[index as usize].listing.as_ref()?;
+            let lines = listing
+                .iter()
+                .flat_map(|(name, mode)| [&**name, format!("\0{mode:o}\n").as_bytes()].concat());
+            let path = Some(inner.path(index)).filter(|path| !path.is_empty());
+            Some(InputRecord {
+                path: path.unwrap_or_else(|| "/".into()),
+                sha256: Some(hashes::hex(&hashes::sha256(&lines.collect::<Vec<u8>>()))),
+            })
+        };
+        let listed = inner.numbers(|entry| entry.listing.is_some());
+        let mut records: Vec<_> = listed.into_iter().filter_map(record).collect();
+        records.sort();
+        records
     }
 
     /// Notes that the run may see more than one state of a file or directory.
@@ -385,6 +417,15 @@ impl Inner {
             }
             result => result,
         }
+    }
+
+    /// Numbers of the entries that are `wanted`.
+    fn numbers(&self, wanted: impl Fn(&Entry) -> bool) -> Vec<u32> {
+        let entries = (0..).zip(&self.entries);
+        entries
+            .filter(|(_, entry)| wanted(entry))
+            .map(|(index, _)| index)
+            .collect()
     }
 
     /// An open directory, reached from the root one component at a time.

@@ -1,6 +1,6 @@
 //! The read-only files beneath a node's own: those of the host, or a root that the scenario pins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 use windtunnel_images::Image;
 
-use super::host_file::HostFile;
-use super::host_tree::{HostAttr, HostTree, Listing, Visibility};
+use super::host_file::{FdBudget, HostFile};
+use super::host_tree::{HostAttr, HostTree, InputRecord, Listing, Visibility};
 use super::host_view::HostView;
 use super::image_tree::ImageTree;
 
@@ -165,6 +165,36 @@ impl LowerTree {
         match &self.tree {
             Tree::Host(tree) => tree.changed(),
             Tree::Image(tree) => tree.changed(),
+        }
+    }
+
+    /// Every regular file that was opened so far, by path, besides those `known` already and those of an image. Reads them.
+    pub(crate) fn opened_files(self: &Arc<Self>, known: &BTreeSet<String>, budget: &FdBudget) -> Vec<InputRecord> {
+        if matches!(self.tree, Tree::Image(_)) {
+            return Vec::new();
+        }
+        let files: Vec<Arc<HostFile>> = self.files().values().cloned().collect();
+        let files = files.iter().filter(|file| !known.contains(&file.name));
+        let mut records: Vec<InputRecord> = files
+            .map(|file| InputRecord {
+                path: file.name.clone(),
+                sha256: file.sha256(self, budget),
+            })
+            .collect();
+        let changed = self.changed();
+        for record in &mut records {
+            if changed.contains(&record.path) {
+                record.sha256 = None;
+            }
+        }
+        records
+    }
+
+    /// Every directory whose entries were listed so far, by path; none of an image.
+    pub(crate) fn listed_directories(&self) -> Vec<InputRecord> {
+        match &self.tree {
+            Tree::Host(tree) => tree.listed_directories(),
+            Tree::Image(_) => Vec::new(),
         }
     }
 

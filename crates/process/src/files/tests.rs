@@ -271,6 +271,33 @@ fn files_of_two_roots_are_told_apart() {
 }
 
 #[test]
+fn what_was_read_is_recorded() {
+    let mut node = fixture(&[("/etc/motd", "own")]).unwrap();
+    for path in ["/usr/bin/tool", "/etc/motd", "/etc/timezone", "/etc/services"] {
+        node.text(path).unwrap();
+    }
+    node.list("/usr/bin").unwrap();
+    node.list("/home").unwrap();
+    let shared = node.service.shared.clone();
+    let record = |path: &str, sha256: Option<&str>| InputRecord {
+        path: path.into(),
+        sha256: sha256.map(Into::into),
+    };
+    // printf root | sha256sum; printf tool | sha256sum; printf 'module.py\0100000\ntool\0100000\n' | sha256sum
+    let services = "4813494d137e1631bba301d5acab6e7bb7aa74ce1185d456565ef51d737677b2";
+    let tool = "7c9bbe5ec9b3fb774e8fa0f54247e93c34ddf8e5d16fe3073420de0ae81a262d";
+    let bin = "4624934f897141d4f75bb388dcb192b849ebead0ac2b1173a3d5cc121f4ac1b9";
+    let files = [
+        record("/etc/services", Some(services)),
+        record("/usr/bin/tool", Some(tool)),
+    ];
+    assert_eq!(shared.opened_files(), files);
+    assert_eq!(shared.listed_directories(), [record("/usr/bin", Some(bin))]);
+    std::fs::write(node._root.path().join("usr/bin/tool"), "other").unwrap();
+    assert_eq!(shared.opened_files(), files, "of the state that the run has seen");
+}
+
+#[test]
 fn only_what_everybody_may_read_is_readable() {
     let mut node = fixture(&[]).unwrap();
     assert_eq!(node.look("/etc/sudoers").unwrap().mode & 0o777, 0o640);
