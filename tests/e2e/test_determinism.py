@@ -1,23 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
 """The same version, scenario and seed give the same bytes, whatever the host, its user and its load."""
 
-import json
 import os
 import resource
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import cache_with
+from hosts import NEEDS_ROOT, Host, Outcome
 from scenarios import Mapping, chain
 
 SEED = 7
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user or host")
 
 
 def scenario() -> Mapping:
@@ -37,77 +34,12 @@ def scenario() -> Mapping:
     return result
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """All that a run leaves but the manifest, which also tells of the host."""
-
-    digest: str
-    files: dict[str, bytes]
-
-    @classmethod
-    def of(cls, out: Path) -> "Outcome":
-        digest = json.loads((out / "summary.json").read_text(encoding="utf-8"))["digest"]
-        paths = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name != "manifest.json"]
-        return cls(digest, {str(path.relative_to(out)): path.read_bytes() for path in paths})
-
-    def assert_equal(self, other: "Outcome") -> None:
-        assert sorted(self.files) == sorted(other.files)
-        differing = [name for name, data in self.files.items() if other.files[name] != data]
-        assert not differing, f"these differ: {differing}"
-        assert self.digest == other.digest
-
-
-@dataclass(frozen=True)
-class Host:
-    """A folder that any user can read, with program, kernel and scenario."""
-
-    folder: Path
-
-    def run(
-        self,
-        prefix: Sequence[str] = (),
-        engine: str = "windtunnel",
-        cwd: Path | None = None,
-        env: dict[str, str] | None = None,
-        options: Sequence[str] = (),
-    ) -> Outcome:
-        with tempfile.TemporaryDirectory() as home:
-            Path(home).chmod(0o777)
-            out = Path(home) / "out"
-            base = {"PATH": os.environ["PATH"], "HOME": home, "WINDTUNNEL_CACHE": str(self.folder / "cache")}
-            command: list[str | Path] = [
-                *prefix,
-                self.folder / engine,
-                "run",
-                self.folder / "s.yaml",
-                "--out",
-                out,
-                *options,
-            ]
-            done = subprocess.run(
-                command,
-                cwd=cwd or home,
-                env=base | (env or {}),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=300,
-            )
-            assert done.returncode == 0, done.stderr
-            return Outcome.of(out)
-
-
 @pytest.fixture(scope="module")
 def host(engine: Path, debug_engine: Path, kernel: Path) -> Iterator[Host]:
     with tempfile.TemporaryDirectory(prefix="windtunnel-test-") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        shutil.copy(engine, folder / "windtunnel")
-        shutil.copy(debug_engine, folder / "windtunnel-debug")
-        cache_with(kernel, folder / "cache")
-        (folder / "s.yaml").write_text(json.dumps(scenario()), encoding="utf-8")
-        yield Host(folder)
+        host = Host.prepare(Path(name), engine, kernel, scenario())
+        shutil.copy(debug_engine, host.folder / "windtunnel-debug")
+        yield host
 
 
 @pytest.fixture(scope="module")
