@@ -130,7 +130,9 @@ int main(void) { volatile int forever = 1; puts("going to spin"); fflush(stdout)
 
 
 def test_a_program_that_never_comes_back(attempt: Attempt, tmp_path: Path) -> None:
+    """The run ends if the scenario wants that."""
     scenario = with_program(tmp_path, SPIN, "-O1")
+    scenario["run"]["preempt"] = "off"
     file = write(tmp_path, scenario)
     result = attempt("run", file, "--out", tmp_path / "out", "--quiet", WINDTUNNEL_WATCHDOG_S="1")
     assert result.code == 3, result

@@ -8,7 +8,7 @@ use std::time::Instant;
 use windtunnel_base::{Rng, random};
 use windtunnel_kernel::{BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState, abi};
 use windtunnel_links::{Link, LinkParams};
-use windtunnel_process::trap::TrapThread;
+use windtunnel_process::trap::{TrapThread, Watched};
 use windtunnel_process::{FileLimits, ImageHook, NodeConfig, ProcessHost};
 use windtunnel_results::{KernelRecord, Manifest, ScenarioRecord, hex};
 use windtunnel_scenario::{LinkSpec, Node as NodeSpec, Scenario};
@@ -24,7 +24,7 @@ use crate::node::{Body, Node, NodeCalls};
 use crate::programs::Programs;
 use crate::run::{Books, DebugHooks, Options, Parts};
 use crate::shared::Shared;
-use crate::watchdog::{LastWords, Watchdog};
+use crate::watchdog::{Habits, LastWords, Watchdog};
 use crate::window::{Outbox, Windows};
 use crate::wire::Port;
 
@@ -88,8 +88,10 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
         books.shared.warn("address_twice", None, text);
     }
     let memory_guard = MemoryGuard::start(books.shared.clone(), words.clone());
-    let watchdog = Watchdog::start(books.shared.clone(), words);
-    let traps = TrapThread::install(ThreadContext::install()?)?;
+    let watched = Watched::default();
+    let habits = Habits::new(scenario.run.preempt, options.stop_flag.clone());
+    let watchdog = Watchdog::start(books.shared.clone(), words, watched.clone(), habits);
+    let traps = TrapThread::install_watched(ThreadContext::install()?, watched)?;
     books.shared.simulation_tid.store(traps.tid(), Ordering::Relaxed);
     // A program may find out by a cpuid that nobody saw what the processor has, and use it.
     let vector_state = match traps.facts().cpuid_faults {

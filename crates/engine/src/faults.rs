@@ -32,6 +32,34 @@ pub fn fault_report(fault: &ProgramFault, pid: u64, now_ns: u64, frames: &[Frame
     text
 }
 
+/// Of a program that is ended because it computed for too long: what happened in one line, and all there is to know.
+pub fn too_long_report(
+    comm: &str,
+    pid: u64,
+    now_ns: u64,
+    after_s: u64,
+    regs: &abi::Regs,
+    frames: &[Frame],
+) -> (String, String) {
+    let mut head = format!(
+        "`{comm}` (pid {pid}) was ended at {}: it computed for {after_s} s of CPU time without a system call",
+        SimTime(now_ns),
+    );
+    if let Some(first) = frames.first() {
+        // Writing to a string does not fail.
+        let _ = write!(head, " in {first}");
+    }
+    let mut text = head.clone();
+    for line in registers(regs) {
+        let _ = write!(text, "\n  {line}");
+    }
+    for (number, frame) in frames.iter().enumerate() {
+        let _ = write!(text, "\n  #{number} {frame}");
+    }
+    text.push_str("\n  hint: with `preempt: auto` in the scenario's `run` it would go on, by the host's clock");
+    (head, text)
+}
+
 /// "SIGSEGV" and the like.
 pub fn signal_name(signo: u32) -> String {
     match signo as i32 {

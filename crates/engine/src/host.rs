@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use windtunnel_base::{ByteSize, SimTime};
-use windtunnel_kernel::{FileName, Host, abi, program_fault, program_name};
+use windtunnel_kernel::{FileName, Host, Verdict, abi, program_fault, program_name};
 use windtunnel_process::{LimitMet, ProcessHost, table};
 use windtunnel_results::{KernelLog, ResultsError};
 
@@ -42,8 +42,8 @@ pub struct NodeHost {
     pub programs: ProcessHost,
     /// Virtual time of the entry, ns.
     pub now_ns: u64,
-    number: u32,
-    shared: Arc<Shared>,
+    pub(crate) number: u32,
+    pub(crate) shared: Arc<Shared>,
     log: KernelLog,
     tail: LogTail,
     news: Vec<ProcessNews>,
@@ -294,6 +294,10 @@ impl Host for NodeHost {
             pid: a,
             value: b,
         });
+    }
+
+    fn look(&mut self, space: u64, look: &mut abi::Look) -> Verdict {
+        self.judge(space, look)
     }
 
     fn as_read(&mut self, space: u64, address: u64, buffer: *mut u8, len: u64) -> i64 {

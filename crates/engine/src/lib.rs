@@ -23,6 +23,7 @@ mod live;
 mod netlink;
 mod node;
 mod pacer;
+mod preempt;
 mod preflight;
 mod processes;
 mod programs;

@@ -442,6 +442,7 @@ impl Simulation {
         books.manifest.error = error.map(ToString::to_string);
         books.manifest.digest.clone_from(&summary.digest);
         books.manifest.virtual_time_ns = virtual_time_ns;
+        books.manifest.not_deterministic = books.shared.preemption.marks(&books.shared.nodes);
         books.manifest.programs = program_records(&self.files);
         books.manifest.changed_files = changed_files;
         books.manifest.files = file_records(self.files.opened_files());

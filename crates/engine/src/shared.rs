@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use windtunnel_results::{ProcessSummary, Warnings};
 
+use crate::preempt::Preemption;
+
 /// How far a run is; for a progress display, read at any time.
 #[derive(Debug, Default)]
 pub struct Progress {
@@ -42,6 +44,8 @@ pub struct Shared {
     pulse: AtomicU64,
     /// Node whose kernel or program runs, or [`NOWHERE`].
     inside: AtomicU32,
+    /// Programs that run on and on.
+    pub preemption: Preemption,
     warnings: Mutex<Warnings>,
     /// What became of the programs so far, by node and position.
     processes: Mutex<BTreeMap<(u32, u32), ProcessSummary>>,
@@ -58,6 +62,7 @@ impl Shared {
             simulation_tid: AtomicI32::new(0),
             pulse: AtomicU64::new(0),
             inside: AtomicU32::new(NOWHERE),
+            preemption: Preemption::default(),
             warnings: Mutex::new(Warnings::new()),
             processes: Mutex::new(BTreeMap::new()),
         })

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_void};
 use core::mem::{offset_of, size_of};
 
 /// `WT_ABI_VERSION`
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// `WT_UPTIME_S`
 pub const UPTIME_S: u64 = 1;
 /// `WT_FRAME_DAMAGED`: a link changed bits of the frame.
@@ -53,6 +53,18 @@ pub const MAP_FILE: u32 = 0x2;
 pub const MAP_HEAP: u32 = 0x4;
 /// `WT_MAP_STACK`: made at exec.
 pub const MAP_STACK: u32 = 0x8;
+/// `WT_FAULT_LOOK`: in `Thread::fault_code`, the host interrupted the program.
+pub const FAULT_LOOK: i32 = 64;
+/// `WT_LOOK_RUNS`: the program goes on as if nothing had been.
+pub const LOOK_RUNS: i64 = 0;
+/// `WT_LOOK_SPINS`: it waits in a loop that cannot end by itself.
+pub const LOOK_SPINS: i64 = 1;
+/// `WT_LOOK_SLEEPS`: it makes way for `Look::sleep_ns`, or until it gets a signal.
+pub const LOOK_SLEEPS: i64 = 2;
+/// `WT_LOOK_STOPS`: it sleeps `Look::sleep_ns` whatever signals come.
+pub const LOOK_STOPS: i64 = 3;
+/// `WT_LOOK_DIES`: it gets SIGKILL.
+pub const LOOK_DIES: i64 = 4;
 /// `WT_SLOT_SHIFT`: programs get their addresses in slots of `1 << SLOT_SHIFT` bytes.
 pub const SLOT_SHIFT: u32 = 30;
 /// `WT_REGION_SHIFT`: a node lies in one aligned block of `1 << REGION_SHIFT` bytes.
@@ -341,6 +353,19 @@ pub struct MemKey {
     pub page: u64,
 }
 
+/// `struct wt_look`
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Look {
+    pub regs: Regs,
+    pub fs: u64,
+    pub again: u64,
+    pub row: u64,
+    pub cycle: u64,
+    pub sleep_ns: u64,
+}
+
 /// The `host` argument of every call out.
 pub type HostPtr = *mut c_void;
 
@@ -383,6 +408,7 @@ pub struct HostOps {
     pub as_key: unsafe extern "C" fn(HostPtr, u64, u64, u32, *mut MemKey) -> i64,
     pub fs_writers: unsafe extern "C" fn(HostPtr, u64) -> i64,
     pub instruction: unsafe extern "C" fn(HostPtr, u64, *mut Regs) -> i64,
+    pub look: unsafe extern "C" fn(HostPtr, u64, *mut Look) -> i64,
 }
 
 /// Of `instruction`: the program goes on with the registers as they are.
@@ -476,7 +502,8 @@ const _: () = {
     assert!(size_of::<Exec>() == 128);
     assert!(size_of::<FileName>() == 32);
     assert!(size_of::<Map>() == 56 + 4096);
-    assert!(size_of::<HostOps>() == 8 + 32 * 8);
+    assert!(size_of::<HostOps>() == 8 + 33 * 8);
+    assert!(size_of::<Look>() == 184);
     assert!(size_of::<MemKey>() == 16);
     assert!(size_of::<NicConf>() == 40);
     assert!(size_of::<Cpu>() == 16);

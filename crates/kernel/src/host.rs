@@ -18,6 +18,21 @@ pub struct FileName<'a> {
     pub path: &'a [u8],
 }
 
+/// What is to become of a program that was interrupted because it runs on and on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on as if nothing had been.
+    Runs,
+    /// It waits in a loop that cannot end by itself, and sleeps a little at the registers that [`abi::Look`] has now.
+    Spins,
+    /// It makes way for [`abi::Look::sleep_ns`], or until it gets a signal.
+    Sleeps,
+    /// It sleeps [`abi::Look::sleep_ns`] whatever signals come: the run ends.
+    Stops,
+    /// It gets SIGKILL.
+    Dies,
+}
+
 /// Services of the host for one kernel instance.
 ///
 /// Pointers named `user_*` are addresses a program passed: they may be bad, and must be touched by system calls
@@ -72,6 +87,10 @@ pub trait Host {
     fn proc_event(&mut self, event: u32, key: u64, a: u64, b: u64);
     /// A system call that is refused or partial.
     fn unsupported(&mut self, nr: u32, arg0: u64, comm: &[u8]);
+
+    /// Judges the running program of `space`, which was interrupted ([`abi::FAULT_LOOK`]), or has just slept because it
+    /// spins. With [`Verdict::Spins`] its memory is as it is at the registers in `look`.
+    fn look(&mut self, space: u64, look: &mut abi::Look) -> Verdict;
 
     /// Copies `len` bytes at `address` of `space`, whichever program runs, to kernel memory at `buffer`: bytes done
     /// before the first bad address.

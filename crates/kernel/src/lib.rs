@@ -26,12 +26,13 @@ mod vector;
 pub use control::{Argument, Completed, Descriptor, Request, SpawnSpec};
 pub use crash::{BacktraceFrame, Crash, CrashKind};
 pub use frame::{Frame, MAX_FRAME_BYTES};
-pub use host::{FileName, Host};
+pub use host::{FileName, Host, Verdict};
 pub use image::{Image, ImageError, MAX_IMAGE_BYTES, PAGE_BYTES, Segment};
 pub use instance::{BootConfig, DrainTx, Events, Instance, KernelError, Received, Transmitted};
 pub use nic::{Nic, NicConfig};
 pub use symbols::Symbols;
 pub use thread::{
     ProgramFault, ThreadContext, ThreadError, comm_text, note_kernel_fault, program_fault, program_name, read_comm,
+    running_program,
 };
 pub use vector::VectorState;

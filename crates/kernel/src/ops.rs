@@ -8,7 +8,7 @@ use std::slice;
 
 use crate::abi::{self, HostPtr};
 use crate::frame::Frame;
-use crate::host::{FileName, Host};
+use crate::host::{FileName, Host, Verdict};
 use crate::instance::Transmitted;
 use crate::thread::{leave_kernel, room};
 
@@ -96,6 +96,7 @@ impl<H: Host> Ops<H> {
         as_key: as_key::<H>,
         fs_writers: fs_writers::<H>,
         instruction: instruction::<H>,
+        look: look::<H>,
     };
 }
 
@@ -331,4 +332,16 @@ unsafe extern "C" fn fs_writers<H: Host>(host: HostPtr, file: u64) -> i64 {
 unsafe extern "C" fn instruction<H: Host>(host: HostPtr, space: u64, regs: *mut abi::Regs) -> i64 {
     // SAFETY: the kernel passes its own host pointer and its own registers.
     unsafe { call::<H, _>(host, |context| context.host.instruction(space, &mut *regs)) }
+}
+
+unsafe extern "C" fn look<H: Host>(host: HostPtr, space: u64, look: *mut abi::Look) -> i64 {
+    // SAFETY: the kernel passes its own host pointer and a description of its own.
+    let verdict = unsafe { call::<H, _>(host, |context| context.host.look(space, &mut *look)) };
+    match verdict {
+        Verdict::Runs => abi::LOOK_RUNS,
+        Verdict::Spins => abi::LOOK_SPINS,
+        Verdict::Sleeps => abi::LOOK_SLEEPS,
+        Verdict::Stops => abi::LOOK_STOPS,
+        Verdict::Dies => abi::LOOK_DIES,
+    }
 }

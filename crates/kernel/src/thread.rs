@@ -344,6 +344,20 @@ pub fn program_name() -> Option<String> {
     Some(comm_text(&comm)).filter(|name| !name.is_empty())
 }
 
+/// Pid and name of the program thread that runs, to be called while its kernel waits for a call out; none without a
+/// kernel.
+pub fn running_program() -> Option<(u64, String)> {
+    let room = room();
+    // SAFETY: as in `program_fault`.
+    unsafe {
+        if room.is_null() || (*room).inside == 0 {
+            return None;
+        }
+        let thread = &(*room).thread;
+        Some((thread.pid, comm_text(&read_comm(thread))))
+    }
+}
+
 /// The name of the program thread that runs, with NULs at its end.
 ///
 /// # Safety

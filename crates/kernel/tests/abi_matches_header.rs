@@ -69,12 +69,13 @@ fn facts() -> (Facts, String) {
             brk, low, reserved
         }
         MemKey = mem_key { content, page }
+        Look = look { regs, fs, again, row, cycle, sleep_ns }
         HostOps = host_ops {
             version, size, console, panic, frame_alloc, tx_flush, as_create, as_fork, as_destroy, as_activate,
             exec_map, mem_call, fs_lookup, fs_readdir, fs_readlink, fs_open, fs_create, fs_read, fs_write,
             fs_truncate, fs_size, fs_release, proc_event, unsupported, as_read, as_write, as_map, fs_name,
             fs_seek, fs_punch, fs_storage,
-            as_key, fs_writers, instruction
+            as_key, fs_writers, instruction, look
         }
         FileName = file_name { ino, dev_major, dev_minor, path, path_len }
         Map = map {
@@ -91,6 +92,7 @@ fn facts() -> (Facts, String) {
     constants! { facts, c:
         ABI_VERSION UPTIME_S FRAME_DAMAGED FRAME_SMALL TX_IRQ NIC_RING TX_MAX EV_CTL EV_TX_DONE EV_LINK CTL_SYSCALL CTL_SPAWN
         SPAWN_TTY PROC_STARTED PROC_FAILED PROC_EXITED PROC_FAULT FILE_RAM MAP_SHARED MAP_FILE MAP_HEAP MAP_STACK
+        FAULT_LOOK LOOK_RUNS LOOK_SPINS LOOK_SLEEPS LOOK_STOPS LOOK_DIES
     }
     (facts, c)
 }

@@ -14,6 +14,7 @@ mod image_watch;
 pub mod patch;
 mod patched;
 mod space;
+mod spin;
 #[allow(unsafe_code)]
 mod sys;
 pub mod table;
@@ -38,6 +39,7 @@ pub use host_failure::{HostFailure, take_host_failure};
 pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
 pub use patched::ImageRecord;
+pub use spin::BUDGET_MAX;
 pub use sys::{MapLimit, take_map_limit};
 
 use files::{FdBudget, FileService, FileUse, LowerTree, OwnFiles, Shown};
@@ -422,6 +424,23 @@ impl ProcessHost {
     /// The call chain of the program that runs now, given its registers; innermost first.
     pub fn backtrace(&self, regs: &abi::Regs) -> Vec<Frame> {
         backtrace(&self.shared, regs)
+    }
+
+    /// Looks whether the running program of `space`, with the registers in `look`, waits in a loop that cannot end by
+    /// itself, for `budget` instructions ([`BUDGET_MAX`] is enough for all that count). If so, brings it to a place of
+    /// the loop that depends on the loop and on `choice` only: the registers are in `look` then, and the length of a
+    /// round.
+    pub fn settle_spin(&mut self, space: u64, look: &mut abi::Look, budget: u64, choice: u64) -> bool {
+        let mut pages = space::ProgramPages::new(&mut self.spaces, space);
+        let Some(spin) = spin::find(&mut pages, &look.regs, look.fs, budget, choice) else {
+            return false;
+        };
+        for (address, bytes) in &spin.writes {
+            let done = self.as_write(space, *address, bytes.as_ptr(), bytes.len() as u64);
+            assert_eq!(done, bytes.len() as i64, "memory at {address:#x} was writable");
+        }
+        (look.regs, look.cycle) = (spin.regs, spin.cycle);
+        true
     }
 
     /// See [`windtunnel_kernel::host::Host::as_read`].

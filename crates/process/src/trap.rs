@@ -29,7 +29,7 @@ pub use capabilities::{AddressRange, Capabilities, capabilities};
 pub(crate) use cpuid::cpuid;
 pub use handler::host_clock_ns;
 pub use kill::{strike, struck};
-pub use stop::{Place, Stopped, stop_thread};
+pub use stop::{Doing, Place, Stopped, Watched, stop_thread};
 
 /// Size of the stack that signal handlers run on, bytes.
 const ALTSTACK_BYTES: usize = 256 * 1024;
@@ -76,6 +76,7 @@ pub struct TrapFacts {
 pub struct TrapThread {
     facts: TrapFacts,
     tid: i32,
+    watched: Watched,
     altstack: Altstack,
     context: ThreadContext,
 }
@@ -83,6 +84,11 @@ pub struct TrapThread {
 impl TrapThread {
     /// Sets all traps on the calling thread.
     pub fn install(context: ThreadContext) -> Result<Self, TrapError> {
+        Self::install_watched(context, Watched::default())
+    }
+
+    /// As [`TrapThread::install`]; `watched` is this thread from now on, as long as it is there.
+    pub fn install_watched(context: ThreadContext, watched: Watched) -> Result<Self, TrapError> {
         let altstack = Altstack::install().map_err(refused("set the stack for signal handlers"))?;
         handler::install().map_err(refused("install signal handlers"))?;
         stop::install().map_err(refused("install signal handlers"))?;
@@ -92,6 +98,7 @@ impl TrapThread {
             facts: TrapFacts { cpuid_faults: false },
             // SAFETY: it only tells the thread's number.
             tid: unsafe { libc::gettid() },
+            watched,
             altstack,
             context,
         };
@@ -100,6 +107,8 @@ impl TrapThread {
                 io::ErrorKind::StorageFull,
             )));
         }
+        stop::unblock();
+        thread.watched.begin(thread.tid, thread.context.thread());
         // SAFETY: `cpuid` faults are answered by the handler, also for host code.
         thread.facts.cpuid_faults =
             faulting_wanted() && unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_CPUID, 0) } == 0;
@@ -129,6 +138,7 @@ impl TrapThread {
 
 impl Drop for TrapThread {
     fn drop(&mut self) {
+        self.watched.end();
         let _ = dispatch(PR_SYS_DISPATCH_OFF, 0..0);
         // SAFETY: back to what every thread starts with.
         unsafe {
@@ -217,5 +227,7 @@ impl Drop for Altstack {
     }
 }
 
+#[cfg(test)]
+mod spin_tests;
 #[cfg(test)]
 mod tests;

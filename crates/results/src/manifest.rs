@@ -74,6 +74,9 @@ pub struct Manifest {
     /// Files and directories of the host that changed during the run in a way that programs may have seen, by path.
     #[serde(default)]
     pub changed_files: Vec<String>,
+    /// What makes the results of this run depend on the host, one sentence each; only there if something does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_deterministic: Vec<String>,
     /// As in the summary.
     pub digest: Option<String>,
     /// Virtual time at the end, nanoseconds since the start.
@@ -199,6 +202,7 @@ impl Manifest {
             files: Vec::new(),
             directories: Vec::new(),
             changed_files: Vec::new(),
+            not_deterministic: Vec::new(),
             digest: None,
             virtual_time_ns: 0,
             started_unix_s: now.map_or(0, |since| since.as_secs()),

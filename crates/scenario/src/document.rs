@@ -51,6 +51,10 @@ pub(crate) struct RunDoc {
     /// What clocks show at the start; 2026-01-01 by default.
     #[schemars(with = "Option<EpochText>")]
     pub epoch: Option<Text>,
+    /// What happens to a program that runs on and on without a system call. `auto` (default): it makes way for others,
+    /// exactly where it waits in a loop, else by the host's clock, which the summary then says. `spin`: it makes way
+    /// where it waits in a loop, and is ended if it computes for too long. `off`: the run ends.
+    pub preempt: Option<Text>,
     /// `none` (default) or `all`: which interfaces are captured unless they say so themselves.
     pub capture: Option<Text>,
     /// Most bytes of each standard output and error of a program, 1GiB by default. Beyond it programs get ENOSPC.

@@ -40,6 +40,20 @@ pub struct Run {
     pub epoch_s: u64,
     /// Most bytes of each program's standard output, and of its standard error; 1 GiB unless given.
     pub output_limit_bytes: u64,
+    /// What happens to programs that run on and on.
+    pub preempt: Preempt,
+}
+
+/// What happens to a program that runs on and on without a system call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preempt {
+    /// It makes way for others: exactly where it waits in a loop, by the host's clock where it computes for long.
+    #[default]
+    Auto,
+    /// It makes way where it waits in a loop; it is ended where it computes for too long.
+    Spin,
+    /// The run ends.
+    Off,
 }
 
 /// What a node is for.

@@ -86,6 +86,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("unsupported mode", "{stop: 10s}", "{stop: 10s, mode: real}"),
     ("unsupported kind", "  h2:\n", "  h2:\n    kind: ruter\n"),
     ("bad capture", "{stop: 10s}", "{stop: 10s, capture: yes}"),
+    ("bad preempt", "{stop: 10s}", "{stop: 10s, preempt: yes}"),
     ("bad epoch", "{stop: 10s}", "{stop: 10s, epoch: 2026-02-30}"),
     ("epoch before the boot", "{stop: 10s}", "{stop: 10s, epoch: 1970-01-01}"),
     (

@@ -23,7 +23,7 @@
 #ifndef WINDTUNNEL_BOUNDARY_H
 #define WINDTUNNEL_BOUNDARY_H
 
-#define WT_ABI_VERSION 5
+#define WT_ABI_VERSION 6
 
 /* How long a node has been up at virtual time 0, s, on the clocks of programs that count from the boot. */
 #define WT_UPTIME_S 1
@@ -155,8 +155,8 @@ struct wt_thread {
 	wt_u64 slow_entry;       /* [k>h] as fault_entry, for a system call that reached SIGSYS: fault.regs holds all
 	                          * registers with rip after the `syscall` and rax = number */
 	struct wt_regs fault;    /* [h>k] */
-	wt_u32 fault_signo;      /* [h>k] Linux signal number; 0: an rdtsc or rdtscp to be carried out */
-	wt_s32 fault_code;       /* [h>k] si_code; bytes of that instruction */
+	wt_u32 fault_signo;      /* [h>k] Linux signal number; 0: an rdtsc or rdtscp to be carried out, or a look */
+	wt_s32 fault_code;       /* [h>k] si_code; bytes of that instruction; WT_FAULT_LOOK */
 	wt_u64 fault_addr;       /* [h>k] si_addr */
 	wt_u32 fault_trapno;     /* [h>k] x86 trap number and error code for the program's sigcontext */
 	wt_u32 fault_err;
@@ -177,6 +177,26 @@ struct wt_thread {
 	wt_u64 reserved_too[3];
 	wt_u64 comm;             /* [k>h] address of that thread's name, 16 bytes with NUL; 0 none yet */
 };
+
+/* In fault_code: the host interrupted the program, which has run for long, to have a look at it (see `look` below). */
+#define WT_FAULT_LOOK 64
+
+/* A program that runs on and on, and what is to become of it. */
+struct wt_look {
+	struct wt_regs regs;     /* [k>h] of the program; [h>k] where it goes on after WT_LOOK_SPINS */
+	wt_u64 fs;               /* [k>h] its FS base */
+	wt_u64 again;            /* [k>h] 1: it has just slept after WT_LOOK_SPINS, and has not run since */
+	wt_u64 row;              /* [k>h] how many such sleeps there were in a row, up to this instant */
+	wt_u64 cycle;            /* host's own use, kept as long as it is again and again; 0 at first */
+	wt_u64 sleep_ns;         /* [h>k] after WT_LOOK_SLEEPS and WT_LOOK_STOPS */
+};
+
+/* What `look` answers. */
+#define WT_LOOK_RUNS 0           /* it goes on as if nothing had been */
+#define WT_LOOK_SPINS 1          /* it waits in a loop that cannot end by itself: sleeps a little, then `look` again */
+#define WT_LOOK_SLEEPS 2         /* makes way for sleep_ns, or until it gets a signal */
+#define WT_LOOK_STOPS 3          /* sleeps sleep_ns whatever signals come: the run ends */
+#define WT_LOOK_DIES 4           /* gets SIGKILL */
 
 /* ------------------------------------------------------------ file service */
 
@@ -337,6 +357,8 @@ struct wt_host_ops {
 	 * instruction that stood there before it was patched, or made the code there executable. Else WT_PUT_RANDOM of the
 	 * register and bytes: as 1, once random bytes are in that register */
 	wt_s64 (*instruction)(void *host, wt_u64 as, struct wt_regs *regs);
+	/* the running program of as after WT_FAULT_LOOK: WT_LOOK_*. With WT_LOOK_SPINS its memory is as at look->regs */
+	wt_s64 (*look)(void *host, wt_u64 as, struct wt_look *look);
 };
 /* A register is numbered as in machine code (rax 0, rcx 1, ... r15 15); bytes are 2, 4 or 8. */
 #define WT_PUT_RANDOM(reg, bytes) ((bytes) << 8 | (reg))
@@ -419,7 +441,8 @@ WT_SIZE(wt_fs_dirent, 272);
 WT_SIZE(wt_exec, 128);
 WT_SIZE(wt_file_name, 32);
 WT_SIZE(wt_map, 56 + 4096);
-WT_SIZE(wt_host_ops, 8 + 32 * 8);
+WT_SIZE(wt_look, 184);
+WT_SIZE(wt_host_ops, 8 + 33 * 8);
 WT_SIZE(wt_mem_key, 16);
 WT_SIZE(wt_nic_conf, 40);
 WT_SIZE(wt_cpu, 16);

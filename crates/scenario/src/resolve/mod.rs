@@ -14,7 +14,7 @@ use windtunnel_base::{ByteSize, SimDuration, SimTime};
 
 use crate::document::{DefaultsDoc, Document, RunDoc};
 use crate::error::{Problem, ScenarioError};
-use crate::model::{Run, Scenario};
+use crate::model::{Preempt, Run, Scenario};
 use crate::reader;
 
 /// Kernel series that can be asked for.
@@ -121,6 +121,13 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
         .map(leaf::epoch)
         .transpose()?
         .unwrap_or(DEFAULT_EPOCH_S);
+    let preempt = match &doc.preempt {
+        Some(preempt) => {
+            let choice = leaf::one_of(preempt, "a choice of preemption", &["auto", "spin", "off"])?;
+            [Preempt::Auto, Preempt::Spin, Preempt::Off][choice]
+        }
+        None => Preempt::default(),
+    };
     let run = Run {
         stop,
         seed,
@@ -131,6 +138,7 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
             DEFAULT_OUTPUT_LIMIT,
             OUTPUT_LIMIT_RANGE,
         )?,
+        preempt,
     };
     if !run.ends_in_time() {
         let text = doc.epoch.as_ref().unwrap_or(&doc.stop);

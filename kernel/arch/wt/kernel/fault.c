@@ -206,7 +206,9 @@ void wt_do_fault(struct pt_regs *regs)
 	irqentry_enter_from_user_mode(regs);
 	local_irq_enable();
 	wt_report_gs();
-	if (!t->fault_signo)
+	if (!t->fault_signo && t->fault_code == WT_FAULT_LOOK)
+		wt_preempt(regs);
+	else if (!t->fault_signo)
 		wt_read_counter(regs, t->fault_code);
 	else if (!wt_host_instruction(regs, t))
 		wt_signal_fault(regs, t);

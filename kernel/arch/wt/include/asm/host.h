@@ -68,6 +68,9 @@ void wt_quantum(void);
 			wt_quantum();                                                                    \
 	} while (0)
 
+/* preempt.c */
+void wt_preempt(struct pt_regs *regs);
+
 /* attach.c */
 struct mm_struct;
 struct vm_operations_struct;

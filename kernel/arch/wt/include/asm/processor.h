@@ -23,6 +23,8 @@ struct pt_regs;
  * @full: return to the program with all registers (iretq), not by the short system call path
  * @calls: system calls since @calls_now changed; see wt_quantum()
  * @calls_now: virtual time when @calls was last reset, ns
+ * @spins: sleeps in a row in loops that wait; see wt_preempt()
+ * @spin_now: virtual time when the last of them was over, ns
  * @trapno: x86 trap number of the last fault, for sigcontext
  * @error_code: its error code
  * @cr2: its address
@@ -34,6 +36,8 @@ struct thread_struct {
 	unsigned int full;
 	unsigned int calls;
 	unsigned long calls_now;
+	unsigned int spins;
+	unsigned long spin_now;
 	unsigned long trapno;
 	unsigned long error_code;
 	unsigned long cr2;
