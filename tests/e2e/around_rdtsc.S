@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * void around_rdtsc(const struct around *before, struct around *after): takes all registers from `before`, fills the red zone
- * with 1 to 16, reads the time stamp counter, and puts everything to `after`. A patch finds room before rdtsc, and because of a
- * jump only after rdtscp.
+ * with 1 to 16, reads the time stamp counter, and puts everything to `after`. A patch finds room only before rdtsc, and only after
+ * rdtscp, because of jumps.
  */
 	.macro	AROUND name, room
 	.text
@@ -38,14 +38,17 @@ around_\name:
 at_\name:
 	mov	88(%rax), %r14
 	mov	96(%rax), %r15
+	\name
+	jmp	1f
+1:
 	.else
 	mov	88(%rax), %r14
 	mov	96(%rax), %r15
 	jmp	1f
 1:
 at_\name:
-	.endif
 	\name
+	.endif
 	mov	%rdx, high(%rip)
 	mov	%rax, low(%rip)
 	lahf

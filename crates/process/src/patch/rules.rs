@@ -10,7 +10,7 @@
 //! | R2 | the `syscall` and at least three bytes after | those after |
 //!
 //! R1 and R3 leave the `syscall` in place, so a jump straight to it still works. The same rules serve `rdtsc` and `rdtscp`,
-//! which trap where they stand. No rule touches an instruction that
+//! which trap where they stand: R2 first. No rule touches an instruction that
 //! something may jump to, but for the first of a patch.
 
 use std::ops::Range;
@@ -91,6 +91,13 @@ impl<'a> Sites<'a> {
             after,
         };
         let none: &[Insn] = &[];
+        let beside = JMP_BYTES.saturating_sub(u64::from(self.insns[index].len));
+        if self.insns[index].kind == Kind::Counter
+            && let Some(after) = self.after(index, beside, floor)
+        {
+            // Loops jump straight to it.
+            return Some(plan(Rule::R2, none, after));
+        }
         if let Some(before) = self.before(index, JMP_BYTES, floor, false) {
             let is_number = matches!(
                 before,
@@ -101,7 +108,6 @@ impl<'a> Sites<'a> {
             );
             return Some(plan(if is_number { Rule::R1 } else { Rule::R3 }, before, none));
         }
-        let beside = JMP_BYTES.saturating_sub(u64::from(self.insns[index].len));
         if let Some(before) = self.before(index, beside, floor, true) {
             return Some(plan(Rule::R3b, before, none));
         }

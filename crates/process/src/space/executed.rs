@@ -18,6 +18,8 @@ use crate::sys::{Copy, EXEC, HELD, READ, WRITE};
 const LOOKS_MAX: u32 = 256;
 /// How far around the place where it starts, bytes.
 const AROUND: u64 = 1 << 20;
+/// Bytes of the longest instruction.
+const LONGEST: u64 = 15;
 
 /// Code that a program made.
 #[derive(Clone, Debug, Default)]
@@ -33,6 +35,10 @@ impl Spaces {
     /// before; 0 if there is nothing of that.
     pub(crate) fn instruction(&mut self, id: u64, regs: &mut abi::Regs) -> i64 {
         let Some(work) = self.work(id) else { return 0 };
+        if let Some((range, prot)) = work.held_at(regs.rip) {
+            let released = self.release(id, &range, prot, regs.rip);
+            return released.map_or(0, |()| abi::INSTRUCTION_DONE);
+        }
         let Some((start, vma)) = work.space.tree.find_visible(regs.rip) else {
             return 0;
         };
@@ -44,17 +50,13 @@ impl Spaces {
             }) => image
                 .seeing(offset + (regs.rip - start))
                 .map_or(0, |seeing| seeing.answer(regs)),
-            Kind::Anonymous(_) if vma.prot & HELD != 0 => {
-                let (range, prot) = (start..vma.end, vma.prot & !HELD);
-                let released = self.release(id, &range, prot, regs.rip);
-                released.map_or(0, |()| abi::INSTRUCTION_DONE)
-            }
             Kind::Anonymous(_) => work.made_at(regs.rip).map_or(0, |made| made.seeing.answer(regs)),
             _ => 0,
         }
     }
 
-    /// Makes the held mapping `range` executable, with protection `prot`; its instruction at `entry` is about to run.
+    /// Makes the held mapping `range` executable, with protection `prot`; the instruction at `entry`, which is in it or reaches
+    /// into it, is about to run.
     fn release(&mut self, id: u64, range: &Range<u64>, prot: u8, entry: u64) -> Result<(), Errno> {
         // To relatives, who may have the same memory, it is a change like that of the call.
         let args = [range.start, range.end - range.start, prot.into(), 0, 0, 0];
@@ -70,6 +72,17 @@ impl Work<'_> {
     pub(super) fn held(&self, prot: u8, kind: &Kind) -> u8 {
         let look = prot & EXEC != 0 && matches!(kind, Kind::Anonymous(_)) && self.space.made.looks < LOOKS_MAX;
         if look { prot | HELD } else { prot }
+    }
+
+    /// The held mapping that an instruction at `address` is in, or reaches into; and its protection to be.
+    fn held_at(&self, address: u64) -> Option<(Range<u64>, u8)> {
+        let near = address..address.checked_add(LONGEST)?;
+        let mut held = self
+            .space
+            .tree
+            .overlapping(near)
+            .filter(|(_, vma)| vma.prot & HELD != 0);
+        held.next().map(|(start, vma)| (start..vma.end, vma.prot & !HELD))
     }
 
     /// What was replaced at `address`, if it is still there.
@@ -164,6 +177,25 @@ mod tests {
         assert_eq!(fixture.spaces.instruction(id, &mut at(start + 4)), 0);
         put(&mut fixture, id, start + 5, &[0x0f, 0x09]);
         assert_eq!(fixture.spaces.instruction(id, &mut at(start + 5)), 0);
+    }
+
+    #[test]
+    fn an_instruction_may_reach_into_memory_that_nobody_looked_at() {
+        let mut fixture = Fixture::new();
+        let id = fixture.spaces.create().unwrap();
+        let start = fixture
+            .call(id, libc::SYS_mmap, [0, 2 * PAGE, RWX, ANONYMOUS, 0, 0])
+            .unwrap();
+        assert_eq!(fixture.spaces.instruction(id, &mut at(start)), 1);
+        for prot in [3, 5] {
+            fixture
+                .call(id, libc::SYS_mprotect, [start + PAGE, PAGE, prot, 0, 0, 0])
+                .unwrap();
+        }
+        let last = start + PAGE - 1;
+        assert_eq!(fixture.spaces.instruction(id, &mut at(last - 14)), 0, "it ends before");
+        assert_eq!(fixture.spaces.instruction(id, &mut at(last)), 1);
+        assert_eq!(fixture.spaces.instruction(id, &mut at(last)), 0, "it was looked at");
     }
 
     #[test]

@@ -180,6 +180,17 @@ fn rdtsc_moves_what_stands_after() {
 }
 
 #[test]
+fn a_loop_that_jumps_to_rdtsc_takes_the_trampoline() {
+    let nop = [0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+    let shl = [0x48, 0xc1, 0xe2, 0x20];
+    let patched = patch(&code(&[&nop, &RDTSC, &shl, &[0x75, 0xf8], &[RET]])); // jne to rdtsc
+    assert_eq!(
+        (patched.text.len(), patched.text[0].0, patched.stats.counters_patched),
+        (1, TEXT + 8, 1)
+    );
+}
+
+#[test]
 fn rdtscp_tells_the_cpu_and_goes_on_behind_itself() {
     let patched = patch(&code(&[&MOV_EAX_39, &RDTSCP, &[RET]]));
     assert_eq!(patched.text, [(TEXT, vec![0xe9, 0xfb, 0x3f, 0, 0])]);
