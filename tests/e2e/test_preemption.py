@@ -184,6 +184,20 @@ def test_a_timer_reaches_a_program_that_waits_for_it(attempt: Attempt, tmp_path:
     assert 1.02 <= after < 1.0205, "a signal ends a spin's sleep"
 
 
+def test_an_interpreter_waits_in_a_loop(attempt: Attempt, tmp_path: Path) -> None:
+    """Python's own loop is one as well, and whoever waits for its end gets tired of that in time."""
+    script = """
+import subprocess, sys, time
+try:
+    subprocess.call([sys.executable, "-c", "while True: pass"], timeout=0.1)
+except subprocess.TimeoutExpired:
+    print(f"{time.monotonic():.2f}")
+"""
+    node = {"processes": [{"exec": ["/usr/bin/python3", "-c", script]}]}
+    run = same_whenever_looked(attempt, tmp_path, scenario({"h1": node}, [], "3s"))
+    assert run.stdout("python3-0") == "1.10\n"
+
+
 GO = """
 package main
 

@@ -26,7 +26,7 @@ use crate::shared::Shared;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// How often the thread is looked at.
-const EVERY: Duration = Duration::from_millis(10);
+const EVERY: Duration = Duration::from_millis(20);
 /// The same while programs that wait in loops are about, and while the run is to end.
 const EVERY_EAGER: Duration = Duration::from_micros(200);
 /// How long they are taken to be about after the last one was found.
