@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,12 @@ from pathlib import Path
 import pytest
 from scenarios import Mapping
 from simulate import Simulation, simulate
+
+# Whoever starts tests in the background of a shell, or by nohup, has these ignored, and so would what the tests start: the
+# engine respects that. Here they are to be as in the foreground.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SERIES = "6.12"

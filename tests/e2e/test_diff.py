@@ -90,7 +90,7 @@ INPUTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "kernel": (manifest(lambda m: m["kernels"][0].update(sha256="00")), "kernels 6.12"),
     "program": (manifest(lambda m: m["programs"][-1].update(sha256="00")), "programs /"),
     "missing program": (manifest(lambda m: m["programs"].pop()), "programs /"),
-    "what is not known yet": (manifest(lambda m: m.update(roots=[{"path": "x.tar", "sha256": "1"}])), "roots x.tar"),
+    "what is not known yet": (manifest(lambda m: m.update(charts=[{"path": "x.tar", "sha256": "1"}])), "charts x.tar"),
 }
 
 EVENTS: dict[str, tuple[Callable[[Path], None], str, str]] = {

@@ -118,8 +118,6 @@ static void wild_registers(void)
 	if (below(2))
 		asm volatile("fldcw %0; fld1; fldz; fdivrp" ::"m"(control));
 	if (below(2))
-		asm volatile("wrgsbase %0" ::"r"(wild(0) & 0x00007fffffffffff));
-	if (below(4) == 0)
 		asm volatile("mov %0, %%gs" ::"r"(below(2) ? 0 : 0x2b));
 	if (below(4) == 0)
 		asm volatile("mov %0, %%ds; mov %0, %%es" ::"r"(below(2) ? 0 : 0x2b));
