@@ -14,8 +14,8 @@ import pytest
 from scenarios import Mapping
 from simulate import Simulation, simulate
 
-# Whoever starts tests in the background of a shell, or by nohup, has these ignored, and so would what the tests start: the
-# engine respects that. Here they are to be as in the foreground.
+# Whoever starts tests in the background of a shell, or by nohup, has these ignored, and so would what the tests start,
+# which respects that. Here they are to be as in the foreground.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
