@@ -66,7 +66,7 @@ def simulate(attempt: Attempt, folder: Path, scenario: Mapping[str, object]) -> 
 def warnings(out: Path) -> dict[tuple[str, str], str]:
     """Texts by code and node."""
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    return {(each["code"], each["node"]): each["text"] for each in summary["warnings"]}
+    return {(each["code"], node): each["text"] for each in summary["warnings"] for node in each["nodes"]}
 
 
 def test_memory_ends_at_its_limit(attempt: Attempt, tmp_path: Path) -> None:

@@ -99,8 +99,9 @@ impl NodeHost {
 
     fn warn_of_limit(&mut self) {
         if let Some(met) = self.programs.take_limit_met() {
-            let (code, text) = limit_warning(&met, program_name().as_deref());
-            self.shared.warn(code, Some(self.number), &text);
+            let (code, text) = limit_warning(&met);
+            let program = program_name().unwrap_or_else(|| "a program".to_owned());
+            self.shared.warn_of(code, Some(self.number), Some(&program), &text);
         }
     }
 
@@ -332,32 +333,31 @@ impl Host for NodeHost {
     }
 }
 
-/// Code and text of the warning that `program` met a limit.
-fn limit_warning(met: &LimitMet, program: Option<&str>) -> (&'static str, String) {
-    let program = program.unwrap_or("a program");
+/// Code and text of the warning that a program met a limit; the text goes on after its name.
+fn limit_warning(met: &LimitMet) -> (&'static str, String) {
     match met {
         LimitMet::Memory(limit) => (
             "program_memory_full",
             format!(
-                "{program} got ENOMEM: the node's programs have all of its `program_memory`, {}; give it more if they need it",
+                "got ENOMEM: the node's programs have all of its `program_memory`, {}; give it more if they need it",
                 ByteSize(*limit)
             ),
         ),
         LimitMet::HostMemory => (
             "host_memory",
-            format!("{program} got ENOSPC, for files of its node take most of the memory: {HOST_MEMORY}"),
+            format!("got ENOSPC, for files of its node take most of the memory: {HOST_MEMORY}"),
         ),
         LimitMet::Disk(limit) => (
             "disk_full",
             format!(
-                "{program} got ENOSPC: files written in the node take all of its `disk`, {}; give it more if they need it",
+                "got ENOSPC: files written in the node take all of its `disk`, {}; give it more if they need it",
                 ByteSize(*limit)
             ),
         ),
         LimitMet::Output(limit, name) => (
             "output_full",
             format!(
-                "{program} got ENOSPC: {name} has reached the run's `output_limit`, {}; raise it if all of that is wanted",
+                "got ENOSPC: {name} has reached the run's `output_limit`, {}; raise it if all of that is wanted",
                 ByteSize(*limit)
             ),
         ),
