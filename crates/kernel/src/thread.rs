@@ -331,17 +331,9 @@ pub fn program_fault() -> Option<ProgramFault> {
     }
 }
 
-/// The name of the program thread that runs, to be called while its kernel calls out; none without a kernel or program.
+/// The name alone, as [`running_program`]; none also where no program has run yet.
 pub fn program_name() -> Option<String> {
-    let room = room();
-    // SAFETY: a room lives as long as this thread points to it, and the instance that is inside exists.
-    let comm = unsafe {
-        if room.is_null() || (*room).inside == 0 {
-            return None;
-        }
-        read_comm(&(*room).thread)
-    };
-    Some(comm_text(&comm)).filter(|name| !name.is_empty())
+    running_program().map(|(_, name)| name).filter(|name| !name.is_empty())
 }
 
 /// Pid and name of the program thread that runs, to be called while its kernel waits for a call out; none without a

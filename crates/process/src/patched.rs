@@ -191,7 +191,7 @@ impl ImageCache {
                 image
             }
         };
-        let sha256 = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = hashes::hex(&hash);
         self.records
             .lock()
             .expect("no panic while recording")

@@ -5,10 +5,11 @@
 //! That such a file was written to in place, or is gone when it has to be opened again, cannot be hidden: it is noted,
 //! at the latest when the run is over.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{Stat, fstat, ftruncate};
@@ -27,6 +28,25 @@ const COPIES_MAX: u64 = 256 << 20;
 const TRIES: u32 = 5;
 /// Coarsest step of the clock that Linux takes the times of files from (CONFIG_HZ=100), with some to spare.
 const CLOCK_STEP: Duration = Duration::from_millis(20);
+
+/// Paths of what is not any more as the run has seen it.
+#[derive(Debug, Default)]
+pub(super) struct Changes(Mutex<BTreeSet<String>>);
+
+impl Changes {
+    pub(super) fn note(&self, path: String) {
+        self.paths().insert(path);
+    }
+
+    /// All of them, in order.
+    pub(super) fn list(&self) -> Vec<String> {
+        self.paths().iter().cloned().collect()
+    }
+
+    fn paths(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().expect("no panic while noting a change")
+    }
+}
 
 /// What tells one state of a file from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

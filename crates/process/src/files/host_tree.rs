@@ -9,7 +9,7 @@
 //!
 //! What was opened or listed is remembered: those are the inputs of a run.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use windtunnel_base::hashes;
 
+use super::host_file::Changes;
 use super::host_view::{HostView, keeps_time};
 use crate::host_failure::HostCall;
 
@@ -140,7 +141,7 @@ pub(crate) struct HostTree {
     visibility: Visibility,
     inner: Mutex<Inner>,
     /// Paths of what is not on the host any more as the run has seen it.
-    changed: Mutex<BTreeSet<String>>,
+    pub(super) changes: Changes,
 }
 
 pub(crate) const TYPE_MASK: u32 = libc::S_IFMT;
@@ -165,7 +166,7 @@ impl HostTree {
             root: Arc::new(root),
             visibility,
             inner: Mutex::new(inner),
-            changed: Mutex::default(),
+            changes: Changes::default(),
         })
     }
 
@@ -210,25 +211,10 @@ impl HostTree {
         records
     }
 
-    /// Notes that the run may see more than one state of a file or directory.
-    pub(crate) fn note_changed(&self, index: u32) {
-        let path = self.path(index);
-        self.changes().insert(path);
-    }
-
-    /// The paths noted so far, in order.
-    pub(crate) fn changed(&self) -> Vec<String> {
-        self.changes().iter().cloned().collect()
-    }
-
-    fn changes(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.changed.lock().expect("no panic while noting a change")
-    }
-
     /// Notes what an error says of entry `index`, and what the host lacks.
     fn told<T>(&self, inner: &Inner, index: u32, result: Result<T, Errno>) -> Result<T, Errno> {
         if let Err(Errno::STALE) = result {
-            self.changes().insert(inner.path(index));
+            self.changes.note(inner.path(index));
         }
         result.or_short(|| format!("look at {}", inner.path(index)))
     }
@@ -263,8 +249,7 @@ impl HostTree {
         if let Some(Some(kind)) = listed
             && found.is_none_or(|attr| attr.mode & TYPE_MASK != kind)
         {
-            self.changes()
-                .insert(format!("{path}/{}", String::from_utf8_lossy(name)));
+            self.changes.note(format!("{path}/{}", String::from_utf8_lossy(name)));
         }
         let index = found.map(|attr| {
             let index = u32::try_from(inner.entries.len()).expect("fewer than 2^32 files");
@@ -337,12 +322,12 @@ impl HostTree {
             if same { Ok((fd, stat)) } else { Err(Errno::STALE) }
         });
         if matches!(opened, Err(Errno::STALE)) {
-            self.changes().insert(inner.path(index));
+            self.changes.note(inner.path(index));
         }
         let (fd, stat) = opened?;
         if Stamp::of(&stat) != attr.stamp {
             // Its attributes were shown already.
-            self.changes().insert(inner.path(index));
+            self.changes.note(inner.path(index));
         }
         Ok((fd, stat))
     }

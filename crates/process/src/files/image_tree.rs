@@ -2,14 +2,15 @@
 //!
 //! Unlike of the host, everything is shown: who may read what is for the node's kernel to say.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 use rustix::fs::{Stat, fstat};
 use rustix::io::Errno;
 use windtunnel_images::{Data, Entry, Image};
 
+use super::host_file::Changes;
 use super::host_tree::{HostAttr, Listing, TYPE_MASK, check_name};
 
 /// The tree of an image.
@@ -19,7 +20,7 @@ pub(crate) struct ImageTree {
     /// By entry; empty for what is no directory.
     children: Vec<BTreeMap<Box<[u8]>, u32>>,
     /// Paths of what the cache does not hold any more as the image has it.
-    changed: Mutex<BTreeSet<String>>,
+    pub(super) changes: Changes,
 }
 
 impl ImageTree {
@@ -32,7 +33,7 @@ impl ImageTree {
         Self {
             image,
             children,
-            changed: Mutex::default(),
+            changes: Changes::default(),
         }
     }
 
@@ -91,21 +92,6 @@ impl ImageTree {
         }
     }
 
-    /// Notes that the cache holds something else than the image of a file.
-    pub(crate) fn note_changed(&self, index: u32) {
-        let path = self.path(index);
-        self.changes().insert(path);
-    }
-
-    /// The paths noted so far, in order.
-    pub(crate) fn changed(&self) -> Vec<String> {
-        self.changes().iter().cloned().collect()
-    }
-
-    fn changes(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.changed.lock().expect("no panic while noting a change")
-    }
-
     /// Opens a regular file for reading. `ESTALE`: the cache was damaged.
     pub(crate) fn open(&self, index: u32) -> Result<(OwnedFd, Stat), Errno> {
         let (content, size) = match self.entry(index).data {
@@ -117,7 +103,7 @@ impl ImageTree {
         let fd = OwnedFd::from(file.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?);
         let stat = fstat(&fd)?;
         if stat.st_size as u64 != size {
-            self.note_changed(index);
+            self.changes.note(self.path(index));
             return Err(Errno::STALE);
         }
         Ok((fd, stat))

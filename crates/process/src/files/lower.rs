@@ -10,7 +10,7 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 use windtunnel_images::Image;
 
-use super::host_file::{FdBudget, HostFile};
+use super::host_file::{Changes, FdBudget, HostFile};
 use super::host_tree::{HostAttr, HostTree, InputRecord, Listing, Visibility};
 use super::host_view::HostView;
 use super::image_tree::ImageTree;
@@ -152,19 +152,20 @@ impl LowerTree {
 
     /// Notes that the run may see more than one state of a file or directory.
     pub(crate) fn note_changed(&self, index: u32) {
-        match &self.tree {
-            Tree::Host(tree) => tree.note_changed(index),
-            Tree::Image(tree) => tree.note_changed(index),
-        }
+        self.changes().note(self.path(index));
     }
 
     /// The paths noted so far and those of opened files that are found changed now, in order.
     pub(crate) fn changed(self: &Arc<Self>) -> Vec<String> {
         let files: Vec<Arc<HostFile>> = self.files().values().cloned().collect();
         files.iter().for_each(|file| file.check(self));
+        self.changes().list()
+    }
+
+    fn changes(&self) -> &Changes {
         match &self.tree {
-            Tree::Host(tree) => tree.changed(),
-            Tree::Image(tree) => tree.changed(),
+            Tree::Host(tree) => &tree.changes,
+            Tree::Image(tree) => &tree.changes,
         }
     }
 
