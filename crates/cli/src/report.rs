@@ -10,6 +10,7 @@ pub fn render(summary: &Summary, out_dir: &str) -> String {
     let how = match summary.ended {
         Ended::Stop => "stopped at its end",
         Ended::AllDone => "ended: nothing left to do",
+        Ended::Driver => "ended by its driver",
         Ended::Interrupted => "interrupted",
         Ended::Crash => "crashed",
         Ended::Error => "broken off",

@@ -118,6 +118,8 @@ impl Connection {
                 Some(FromRun::Reply(reply))
             }
             Some(Frame::Input(_)) => return Err(FrameError::Kind(b'i').into()),
+            // Only of a driver's programs, which this is not.
+            Some(Frame::InputFor(..) | Frame::OutputOf(..)) => return Err(FrameError::Kind(b'O').into()),
         })
     }
 

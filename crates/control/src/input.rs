@@ -11,10 +11,13 @@ use serde::{Deserialize, Serialize};
 use windtunnel_base::input_file::{self, Kind};
 use windtunnel_results::Ended;
 
+use crate::driver::{self, Content};
 use crate::message::{Open, WindowSize};
 
 /// Version of the log's shape.
-pub const INPUT_VERSION: u32 = 1;
+pub const INPUT_VERSION: u32 = 2;
+/// Oldest version that can be read: what was added since then is not in it.
+const OLDEST_VERSION: u32 = 1;
 
 /// Largest log that is read, bytes: years of typing.
 const RECORDING_MAX_BYTES: u64 = 256 << 20;
@@ -66,6 +69,27 @@ pub enum Input {
     HangUp(bool),
     /// A list of processes is made.
     Processes(bool),
+    /// A signal is sent.
+    Signal {
+        /// A process of the node, or a process group if negative.
+        pid: i32,
+        /// Its number.
+        signal: i32,
+    },
+    /// A file is read.
+    ReadFile(String),
+    /// A file is written.
+    WriteFile {
+        /// Absolute path.
+        path: String,
+        /// All it holds then.
+        content: Content,
+        /// Its mode; none: as it is, 0644 if it is made now.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mode: Option<u32>,
+    },
+    /// A link is changed, as by an entry of the scenario's `events` without `at`.
+    Link(serde_json::Map<String, serde_json::Value>),
     /// The run ended: nothing from this time on was run.
     End(Ended),
 }
@@ -81,11 +105,26 @@ impl Input {
 
     /// The bytes of hexadecimal digits; none: they are not that.
     pub fn unhex(digits: &str) -> Option<Vec<u8>> {
-        let digit = |digit: char| digit.to_digit(16).map(|value| value as u8);
-        let digits: Vec<u8> = digits.chars().map(digit).collect::<Option<_>>()?;
-        let (pairs, rest) = digits.as_chunks::<2>();
-        rest.is_empty()
-            .then(|| pairs.iter().map(|[high, low]| high << 4 | low).collect())
+        driver::unhex(digits)
+    }
+
+    /// Why it cannot happen, if so.
+    fn problem(&self) -> Option<String> {
+        match self {
+            Self::Open(open) => open.problem(),
+            Self::Hex(digits) if Self::unhex(digits).is_none() => {
+                Some("bytes are two hexadecimal digits each".to_owned())
+            }
+            Self::Signal { pid, signal } => driver::signal_problem(*pid, *signal),
+            Self::ReadFile(path) => driver::path_problem(path),
+            Self::WriteFile { path, content, .. } => driver::path_problem(path).or_else(|| content.problem()),
+            _ => None,
+        }
+    }
+
+    /// Whether it happens to a node rather than to the run as a whole.
+    fn is_of_node(&self) -> bool {
+        !matches!(self, Self::End(_) | Self::Link(_))
     }
 }
 
@@ -180,27 +219,25 @@ impl Recording {
         let (_, first) = lines.next().ok_or((1, "the file is empty".to_owned()))?;
         let header: InputHeader =
             serde_json::from_str(first).map_err(|error| (1, format!("not the start of an input log: {error}")))?;
-        if header.input_version != INPUT_VERSION {
+        if !(OLDEST_VERSION..=INPUT_VERSION).contains(&header.input_version) {
             let found = header.input_version;
             return Err((
                 1,
-                format!("version {found} of the log; this program reads version {INPUT_VERSION}"),
+                format!("version {found} of the log; this program reads versions {OLDEST_VERSION} to {INPUT_VERSION}"),
             ));
         }
         let (mut records, mut end) = (Vec::<InputRecord>::new(), None);
         for (number, line) in lines {
             let record: InputRecord = serde_json::from_str(line).map_err(|error| (number, error.to_string()))?;
-            if let Input::Open(open) = &record.input
-                && let Some(problem) = open.problem()
-            {
+            if let Some(problem) = record.input.problem() {
                 return Err((number, problem));
             }
-            let wrong = match &record.input {
-                Input::Hex(digits) if Input::unhex(digits).is_none() => Some("bytes are two hexadecimal digits each"),
-                Input::End(_) if record.node.is_some() => Some("the end belongs to no node"),
-                Input::End(_) => None,
-                _ if record.node.is_none() => Some("the node is missing"),
-                _ if records.last().is_some_and(|last| last.at_ns > record.at_ns) => Some("time goes back"),
+            let back = records.last().is_some_and(|last| last.at_ns > record.at_ns);
+            let wrong = match (&record.input, &record.node) {
+                (input, Some(_)) if !input.is_of_node() => Some("it belongs to no node"),
+                (input, None) if input.is_of_node() => Some("the node is missing"),
+                (Input::End(_), _) => None,
+                _ if back => Some("time goes back"),
                 _ => None,
             };
             if let Some(wrong) = wrong {
@@ -281,7 +318,7 @@ mod tests {
         let cases = [
             ("", 1, "empty"),
             ("{}", 1, "not the start"),
-            (&start.replace("version\":1", "version\":9"), 1, "version 9"),
+            (&start.replace("version\":2", "version\":9"), 1, "version 9"),
             (&format!("{start}\n{{\"at_ns\":1}}"), 2, "missing field"),
             (
                 &format!("{start}\n{{\"at_ns\":1,\"session\":1,\"text\":\"\"}}"),

@@ -11,21 +11,25 @@
 //!
 //! The protocol is for other programs as well. After connecting, the run says [`Reply::Hello`]; the client sends one
 //! [`Request::Open`] or [`Request::Processes`] and reads replies until the run closes the connection. Closing it earlier hangs
-//! up.
+//! up. Or it sends [`Request::Drive`], and from then on as many [`Command`]s as it likes.
 #![forbid(unsafe_code)]
 
 mod client;
+mod driver;
 mod frame;
 mod input;
 mod message;
 mod place;
+mod schema;
 mod server;
 
 pub use client::{Connection, FromRun};
+pub use driver::{Answer, Command, Content, FILE_MAX_BYTES, Numbered, Outcome, ProgramEnd, Run};
 pub use frame::{Decoder, Frame, FrameError, Stream};
 pub use input::{INPUT_VERSION, Input, InputHeader, InputLog, InputRecord, Recording, RecordingError};
 pub use message::{End, Hello, Open, PROTOCOL, Process, Refusal, Reply, Request, WindowSize};
 pub use place::{LINK, live_sockets};
+pub use schema::json_schema;
 pub use server::{Client, Inbox, Incoming, Server};
 
 use std::io;

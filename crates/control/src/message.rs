@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::driver::{Answer, Numbered, ProgramEnd};
+
 /// Version of the protocol.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Size of a terminal's window, characters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WindowSize {
     /// Lines.
     pub rows: u16,
@@ -18,7 +21,7 @@ pub struct WindowSize {
 }
 
 /// A program to start for a client.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Open {
     /// Program and arguments; empty: the node's shell, bash or sh.
     pub argv: Vec<String>,
@@ -51,7 +54,7 @@ impl Open {
 }
 
 /// What a client asks for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
     /// Start a program, and connect its input and output with this connection.
@@ -72,10 +75,14 @@ pub enum Request {
     },
     /// End the run, as Ctrl-C does. The connection is closed when its results are written.
     Stop,
+    /// Drive the run from now on: time stands still but for what commands say. There is one driver at most.
+    Drive,
+    /// A command of the driver.
+    Command(Numbered),
 }
 
 /// What a run says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// First of all.
@@ -91,12 +98,21 @@ pub enum Reply {
     Processes(Vec<Process>),
     /// It cannot be done; nothing else follows.
     Refused(Refusal),
+    /// This connection drives the run now; answers to commands follow.
+    Driving {
+        /// Where time stands, ns.
+        at_ns: u64,
+    },
+    /// The answer to a command.
+    Answer(Answer),
+    /// A program that a driver has started has ended.
+    ProgramEnded(ProgramEnd),
     /// The run is over; nothing else follows.
     RunOver,
 }
 
 /// Which run this is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Hello {
     /// [`PROTOCOL`].
     pub protocol: u32,
@@ -113,7 +129,7 @@ pub struct Hello {
 }
 
 /// How a program ended: one of the two is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct End {
     /// Exit code.
     pub exit: Option<i32>,
@@ -122,7 +138,7 @@ pub struct End {
 }
 
 /// A process of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Process {
     /// The node.
     pub node: String,
@@ -139,7 +155,7 @@ pub struct Process {
 }
 
 /// Why something cannot be done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Refusal {
     /// What is wrong.
     pub message: String,

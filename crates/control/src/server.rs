@@ -46,6 +46,15 @@ pub enum Incoming {
         /// The bytes.
         bytes: Vec<u8>,
     },
+    /// A driver sends input for one of its programs.
+    InputFor {
+        /// Number of the client.
+        client: u64,
+        /// Number of the program.
+        program: u64,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
     /// It closed the connection.
     Gone {
         /// Number of the client.
@@ -117,6 +126,11 @@ impl Client {
     /// Sends output of its program.
     pub fn output(&self, stream: Stream, bytes: Vec<u8>) {
         self.send(&Frame::Output(stream, bytes));
+    }
+
+    /// Sends output of one of a driver's programs.
+    pub fn output_of(&self, program: u64, stream: Stream, bytes: Vec<u8>) {
+        self.send(&Frame::OutputOf(program, stream, bytes));
     }
 
     fn send(&self, frame: &Frame) {
@@ -318,7 +332,13 @@ fn incoming(frame: Frame, client: &Client) -> Result<Incoming, FrameError> {
                 bytes,
             })
         }
-        Frame::Output(..) => Err(FrameError::Message("clients have no output".into())),
+        // Without a bound: what comes after it on the connection may be what lets the program take it.
+        Frame::InputFor(program, bytes) => Ok(Incoming::InputFor {
+            client: client.number,
+            program,
+            bytes,
+        }),
+        Frame::Output(..) | Frame::OutputOf(..) => Err(FrameError::Message("clients have no output".into())),
     }
 }
 

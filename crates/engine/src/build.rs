@@ -11,7 +11,7 @@ use windtunnel_links::{Link, LinkParams};
 use windtunnel_process::trap::{TrapThread, Watched};
 use windtunnel_process::{FileLimits, ImageHook, NodeConfig, ProcessHost};
 use windtunnel_results::{KernelRecord, Manifest, ScenarioRecord, hex};
-use windtunnel_scenario::{LinkSpec, Node as NodeSpec, Scenario};
+use windtunnel_scenario::{Node as NodeSpec, Scenario};
 
 use crate::configure::configure;
 use crate::error::EngineError;
@@ -49,13 +49,11 @@ pub fn books(scenario: &Scenario, options: &Options) -> Books {
     };
     let mut manifest = Manifest::starting(env!("CARGO_PKG_VERSION"), record, options.seed);
     manifest.roots = options.roots.records(scenario);
-    let ends = |link: &LinkSpec| (scenario.iface_name(link.a), scenario.iface_name(link.b));
     let interfaces = |node: &NodeSpec| node.interfaces.iter().map(|interface| interface.name.clone()).collect();
     Books {
         out: options.out.clone(),
         manifest,
         scenario: scenario.name.clone(),
-        link_ends: scenario.links.iter().map(ends).collect(),
         interfaces: scenario.nodes.iter().map(interfaces).collect(),
         shared: Shared::new(options.progress.clone(), options.seed, names),
         started: Instant::now(),

@@ -10,18 +10,23 @@ use std::io;
 use std::iter::Peekable;
 use std::time::{Duration, Instant};
 
+mod drive;
+
 use windtunnel_control::{
-    Client, INPUT_VERSION, Inbox, Incoming, Input, InputHeader, InputLog, InputRecord, Open, Process, Recording,
-    Refusal, Reply, Request,
+    Client, INPUT_VERSION, Inbox, Incoming, Input, InputHeader, InputLog, InputRecord, Open, Outcome, Process,
+    Recording, Refusal, Reply, Request,
 };
 use windtunnel_results::{Ended, OutDir};
+use windtunnel_scenario::{Action, Scenario};
 
 use crate::error::EngineError;
 use crate::event::Source;
+use crate::links::Links;
 use crate::node::{Arrived, Body, News, Node, What};
 use crate::pacer::Pacer;
 use crate::terminal::refusal;
 use crate::window::Windows;
+use drive::Driver;
 
 /// Longest window while somebody watches, ns: so much output at most is on its way when they have seen enough.
 const SLICE_NS: u64 = 1_000_000;
@@ -40,6 +45,8 @@ pub struct LiveOptions {
     pub hold: bool,
     /// Whether virtual time goes with the wall clock even when nobody watches.
     pub realtime: bool,
+    /// Whether time stands still until a client drives the run, which ends when that client goes.
+    pub drive: bool,
     /// What happened to another run and shall happen to this one.
     pub replay: Option<Recording>,
 }
@@ -55,6 +62,8 @@ pub struct Identity {
     pub seed: u64,
     /// Names of the nodes.
     pub nodes: Vec<String>,
+    /// What was planned.
+    pub scenario: Scenario,
 }
 
 /// The live part of a run.
@@ -63,6 +72,12 @@ pub struct Live {
     inbox: Option<Inbox>,
     hold: bool,
     realtime: bool,
+    drive: bool,
+    driver: Option<Driver>,
+    /// Why a run that was driven ends, if that is settled.
+    driver_ended: Option<Ended>,
+    /// Links have changed since anybody asked.
+    links_changed: bool,
     source: Source,
     identity: Identity,
     log: Option<InputLog>,
@@ -102,7 +117,8 @@ struct Session {
 /// A list of processes in the making.
 #[derive(Debug)]
 struct Question {
-    client: Client,
+    /// None: the driver, whose command it is.
+    client: Option<Client>,
     nodes_left: usize,
     found: Vec<Process>,
 }
@@ -113,6 +129,8 @@ pub struct Network<'a> {
     pub nodes: &'a mut [Node],
     /// Their windows.
     pub windows: &'a mut Windows<Body>,
+    /// The links between them.
+    pub links: &'a Links,
 }
 
 impl Live {
@@ -129,10 +147,14 @@ impl Live {
             hold: options.hold && options.inbox.is_some(),
             inbox: options.inbox,
             realtime: options.realtime,
+            drive: options.drive,
+            driver: None,
+            driver_ended: None,
+            links_changed: false,
             source,
             identity,
             log: None,
-            busy: options.realtime || replay.is_some(),
+            busy: options.realtime || options.drive || replay.is_some(),
             replay,
             sessions: BTreeMap::new(),
             questions: BTreeMap::new(),
@@ -173,11 +195,15 @@ impl Live {
             Some(replay) => replay.records.peek().is_some(),
             None => false,
         };
-        more_to_replay || self.held.is_some() || !self.sessions.is_empty() || !self.questions.is_empty()
+        let driven_on = match &self.driver {
+            Some(driver) => !driver.goes_to_the_end(),
+            None => self.drive,
+        };
+        more_to_replay || driven_on || self.held.is_some() || !self.sessions.is_empty() || !self.questions.is_empty()
     }
 
-    /// The run would end now, for this reason. None: it goes on, without a time to stop.
-    pub fn at_end(&mut self, ended: Ended) -> Option<Ended> {
+    /// The run would end at `at_ns`, for this reason. None: it goes on, without a time to stop.
+    pub fn at_end(&mut self, ended: Ended, at_ns: u64) -> Option<Ended> {
         if let Some(Replay {
             end: Some((_, ended)),
             over,
@@ -186,6 +212,10 @@ impl Live {
         {
             *over = true;
             return Some(*ended);
+        }
+        if self.driver.is_some() {
+            self.driven_to_the_end(ended, at_ns);
+            return None;
         }
         if !self.hold {
             return Some(ended);
@@ -198,12 +228,18 @@ impl Live {
     /// Whether a client wants the run to end.
     #[inline]
     pub fn is_stopped(&self) -> bool {
-        !self.stoppers.is_empty()
+        !self.stoppers.is_empty() || self.driver_ended.is_some()
+    }
+
+    /// Whether links have changed since the last call.
+    #[inline]
+    pub fn take_links_changed(&mut self) -> bool {
+        std::mem::take(&mut self.links_changed)
     }
 
     /// The user wants the run to end: why it ended, then. One that was only held has come to its end before.
     pub fn interrupted(&self) -> Ended {
-        self.held.unwrap_or(Ended::Interrupted)
+        self.held.or(self.driver_ended).unwrap_or(Ended::Interrupted)
     }
 
     /// Hears clients and waits as long as time has to. How far the run may go in its next window, ns, at most `due_ns`; none:
@@ -218,6 +254,9 @@ impl Live {
         }
         if !network.windows.is_settled() {
             return Ok(Some(due_ns));
+        }
+        if self.drive || self.driver.is_some() {
+            return self.attend_driver(network, due_ns);
         }
         while let Some(incoming) = self.take(Duration::ZERO) {
             self.hear(incoming, network, due_ns)?;
@@ -278,6 +317,12 @@ impl Live {
             .as_mut()
             .and_then(|replay| replay.records.next_if(|record| record.at_ns == at_ns))
         {
+            if let Input::Link(change) = record.input {
+                let action = self.identity.scenario.link_change(&change);
+                let action = action.expect("it was looked at at the start");
+                self.change_link(network, at_ns, record.session, change, &action)?;
+                continue;
+            }
             let named = |name: &String| self.identity.nodes.iter().position(|node| node == name);
             let node = record
                 .node
@@ -307,6 +352,10 @@ impl Live {
             self.answer(number, found);
             return;
         }
+        if self.is_of_driver(number) {
+            self.tell_driver(number, what);
+            return;
+        }
         let Some(session) = self.sessions.get(&number) else {
             return;
         };
@@ -318,7 +367,7 @@ impl Live {
                 What::InputTaken(bytes) => client.input_taken(bytes),
                 What::Ended(end) => client.reply(&Reply::Ended(end)),
                 What::Refused(refusal) => client.reply(&Reply::Refused(refusal)),
-                What::HungUp | What::Processes(_) => {}
+                What::HungUp | What::Processes(_) | What::Done(_) => {}
             }
         }
         if over {
@@ -333,9 +382,11 @@ impl Live {
         question.found.extend(found);
         question.nodes_left -= 1;
         if question.nodes_left == 0 {
-            question
-                .client
-                .reply(&Reply::Processes(std::mem::take(&mut question.found)));
+            let found = std::mem::take(&mut question.found);
+            match &question.client {
+                Some(client) => client.reply(&Reply::Processes(found)),
+                None => self.tell_driver(number, What::Done(Outcome::Processes(found))),
+            }
             self.questions.remove(&number);
         }
     }
@@ -351,7 +402,18 @@ impl Live {
             }
         }
         for question in std::mem::take(&mut self.questions).into_values() {
-            question.client.reply(&Reply::RunOver);
+            if let Some(client) = question.client {
+                client.reply(&Reply::RunOver);
+            }
+        }
+        // Time may stand beyond the last window.
+        let stands_ns = if self.drive || self.driver.is_some() {
+            self.last_ns
+        } else {
+            0
+        };
+        if let Some(driver) = self.driver.take() {
+            driver.run_over();
         }
         for client in std::mem::take(&mut self.stoppers) {
             client.reply(&Reply::RunOver);
@@ -366,7 +428,7 @@ impl Live {
                 over: true,
                 ..
             }) => *end_ns,
-            _ => done_ns,
+            _ => done_ns.max(stands_ns),
         };
         self.write_down(InputRecord {
             at_ns,
@@ -417,9 +479,29 @@ impl Live {
                 client,
                 request: Request::EndInput,
             } => (client.number, Input::EndInput(true)),
+            Incoming::Request {
+                client,
+                request: Request::Drive,
+            } => {
+                self.take_driver(client, network, due_ns);
+                return Ok(());
+            }
+            Incoming::Request {
+                client,
+                request: Request::Command(command),
+            } => {
+                self.hear_command(&client, command);
+                return Ok(());
+            }
+            Incoming::InputFor { client, program, bytes } => {
+                self.hear_input(client, program, bytes);
+                return Ok(());
+            }
             Incoming::Input { client, bytes } => (client, Input::bytes(bytes)),
+            Incoming::Gone { client } if self.is_driver(client) => return self.lose_driver(network, at_ns),
             Incoming::Gone { client } => {
-                self.questions.retain(|_, question| question.client.number != client);
+                let asks = |question: &Question| question.client.as_ref().is_some_and(|asker| asker.number == client);
+                self.questions.retain(|_, question| !asks(question));
                 (client, Input::HangUp(true))
             }
         };
@@ -488,7 +570,7 @@ impl Live {
             }
         };
         let question = Question {
-            client,
+            client: Some(client),
             nodes_left: asked.len(),
             found: Vec::new(),
         };
@@ -554,6 +636,26 @@ impl Live {
         Ok(())
     }
 
+    /// A link changes at `at_ns`.
+    fn change_link(
+        &mut self,
+        network: &mut Network<'_>,
+        at_ns: u64,
+        session: u64,
+        change: serde_json::Map<String, serde_json::Value>,
+        action: &Action,
+    ) -> Result<(), EngineError> {
+        self.write_down(InputRecord {
+            at_ns,
+            node: None,
+            session,
+            input: Input::Link(change),
+        })?;
+        network.links.change(network, &mut self.source, at_ns, action);
+        self.links_changed = true;
+        Ok(())
+    }
+
     fn write_down(&mut self, record: InputRecord) -> Result<(), EngineError> {
         let failed = |error: io::Error| EngineError::InputLog(error);
         if self.log.is_none() {
@@ -580,12 +682,20 @@ impl Replay {
             );
             return Err(EngineError::Recording(text));
         }
-        let unknown = |record: &&InputRecord| record.node.as_ref().is_none_or(|node| !identity.nodes.contains(node));
+        let unknown = |record: &&InputRecord| record.node.as_ref().is_some_and(|node| !identity.nodes.contains(node));
         if let Some(record) = recording.records.iter().find(unknown) {
             let name = record.node.as_deref().unwrap_or_default();
             return Err(EngineError::Recording(format!(
                 "it has input for node `{name}`, which is not there"
             )));
+        }
+        for record in &recording.records {
+            if let Input::Link(change) = &record.input
+                && let Err(problem) = identity.scenario.link_change(change)
+            {
+                let text = format!("it has a change of a link that cannot be made here: {problem}");
+                return Err(EngineError::Recording(text));
+            }
         }
         Ok(Self {
             records: recording.records.into_iter().peekable(),

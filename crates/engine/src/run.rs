@@ -12,29 +12,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use windtunnel_base::SimTime;
-use windtunnel_links::LinkChange;
 use windtunnel_process::InputRecord;
 use windtunnel_process::trap::TrapThread;
 use windtunnel_results::{
-    Cost, DirectionSummary, Ended, FileRecord, LinkSummary, Manifest, OutDir, ProgramRecord, RunDigest,
-    SUMMARY_VERSION, Summary, Trail,
+    Cost, Ended, FileRecord, Manifest, OutDir, ProgramRecord, RunDigest, SUMMARY_VERSION, Summary, Trail,
 };
-use windtunnel_scenario::{Action, Event, LinkSpec, Scenario};
+use windtunnel_scenario::{Event, LinkSpec, Scenario};
 
 use crate::build;
 use crate::error::EngineError;
 use crate::event::Source;
 use crate::host::code_of;
 use crate::host_memory::MemoryGuard;
+use crate::links::Links;
 use crate::live::{Identity, Live, LiveOptions, Network};
 use crate::node::{Body, Node};
 use crate::roots::Roots;
 use crate::shared::{Progress, Shared};
 use crate::watchdog::Watchdog;
 use crate::window::{Step, Windows};
-
-/// Length of a window when no frame can get from one kernel to another, ns.
-const UNLINKED_WINDOW_NS: u64 = 100_000_000;
 
 /// How to run a scenario.
 #[derive(Debug)]
@@ -92,7 +88,7 @@ pub struct Simulation {
     windows: Windows<Body>,
     books: Books,
     events: Vec<Event>,
-    links: Vec<LinkSpec>,
+    links: Links,
     stop_ns: u64,
     has_programs: bool,
     /// Numbers the events the scenario itself makes.
@@ -112,8 +108,6 @@ pub(crate) struct Books {
     pub out: OutDir,
     pub manifest: Manifest,
     pub scenario: String,
-    /// Names of the ends of the links: "node:interface".
-    pub link_ends: Vec<(String, String)>,
     /// Interface names by node.
     pub interfaces: Vec<Vec<String>>,
     pub shared: Arc<Shared>,
@@ -175,7 +169,7 @@ impl Simulation {
                 windows: parts.windows,
                 books,
                 events: scenario.events.clone(),
-                links: scenario.links.clone(),
+                links: Links::new(scenario.links.clone(), link_ends(scenario)),
                 stop_ns: scenario.run.stop.as_ns(),
                 has_programs: scenario.nodes.iter().any(|node| !node.processes.is_empty()),
                 source: parts.source,
@@ -226,7 +220,7 @@ impl Simulation {
 
     fn run_windows(&mut self) -> Result<Ended, EngineError> {
         let mut events = std::mem::take(&mut self.events).into_iter().peekable();
-        let mut lookahead_ns = self.lookahead_ns();
+        let mut lookahead_ns = Links::lookahead_ns(&self.nodes);
         let mut stop_ns = self.live.stop_ns(self.stop_ns);
         loop {
             let stopped = self.stop_flag.load(Ordering::Relaxed) || self.live.is_stopped();
@@ -235,26 +229,32 @@ impl Simulation {
             }
             let event_ns = events.peek().map_or(u64::MAX, |event| event.at.as_ns());
             let due_ns = stop_ns.min(event_ns).min(self.live.replay_ns());
-            let Some(limit_ns) = self.attend(due_ns)? else { continue };
+            let limit_ns = self.attend(due_ns)?;
+            if self.live.take_links_changed() {
+                lookahead_ns = Links::lookahead_ns(&self.nodes);
+            }
+            let Some(limit_ns) = limit_ns else { continue };
             match self.windows.step(&mut self.nodes, lookahead_ns, limit_ns)? {
                 Step::Ran(start_ns, _) => self.books.shared.progress.virtual_ns.store(start_ns, Ordering::Relaxed),
                 Step::Idle if limit_ns < due_ns => {}
-                Step::Idle if due_ns == stop_ns => match self.at_end(Ended::Stop) {
+                Step::Idle if due_ns == stop_ns => match self.at_end(Ended::Stop, stop_ns) {
                     Some(ended) => return Ok(ended),
                     None => stop_ns = u64::MAX,
                 },
                 Step::Idle => {
-                    while let Some(event) = events.next_if(|event| event.at.as_ns() == due_ns) {
-                        self.apply(&event);
-                    }
+                    // What visitors did came before what the scenario does at the same time.
                     self.live
-                        .replay(&mut network(&mut self.nodes, &mut self.windows), due_ns)?;
-                    lookahead_ns = self.lookahead_ns();
+                        .replay(&mut network(&mut self.nodes, &mut self.windows, &self.links), due_ns)?;
+                    while let Some(event) = events.next_if(|event| event.at.as_ns() == due_ns) {
+                        let mut network = network(&mut self.nodes, &mut self.windows, &self.links);
+                        self.links.change(&mut network, &mut self.source, due_ns, &event.action);
+                    }
+                    lookahead_ns = Links::lookahead_ns(&self.nodes);
                 }
             }
             self.live.deliver(&mut self.nodes);
             if self.all_done() && events.peek().is_none() && !self.live.keeps_running() {
-                match self.at_end(Ended::AllDone) {
+                match self.at_end(Ended::AllDone, self.windows.done_ns()) {
                     Some(ended) => return Ok(ended),
                     None => stop_ns = u64::MAX,
                 }
@@ -281,9 +281,9 @@ impl Simulation {
         }
     }
 
-    /// The run would end now. None: it waits for clients.
-    fn at_end(&mut self, ended: Ended) -> Option<Ended> {
-        let ended = self.live.at_end(ended);
+    /// The run would end at `at_ns`. None: it waits for clients.
+    fn at_end(&mut self, ended: Ended, at_ns: u64) -> Option<Ended> {
+        let ended = self.live.at_end(ended, at_ns);
         self.books
             .shared
             .progress
@@ -299,71 +299,13 @@ impl Simulation {
             return Ok(Some(due_ns));
         }
         self.live
-            .attend(&mut network(&mut self.nodes, &mut self.windows), due_ns)
-    }
-
-    /// The least time a frame needs from one kernel to another, ns.
-    fn lookahead_ns(&self) -> u64 {
-        let leaving = |node: &Node| {
-            let away = node.ports.iter().filter(|port| port.peer != node.number);
-            away.map(|port| port.link.params().lookahead().as_ns()).min()
-        };
-        self.nodes
-            .iter()
-            .filter_map(leaving)
-            .min()
-            .unwrap_or(UNLINKED_WINDOW_NS)
+            .attend(&mut network(&mut self.nodes, &mut self.windows, &self.links), due_ns)
     }
 
     fn all_done(&self) -> bool {
         self.has_programs
             && self.books.shared.busy_nodes.load(Ordering::Relaxed) == 0
             && !self.nodes.iter().any(Node::awaits_frame)
-    }
-
-    /// Changes a link, between two windows.
-    fn apply(&mut self, event: &Event) {
-        let at_ns = event.at.as_ns();
-        let Action::SetLink { link, a_to_b, b_to_a } = &event.action;
-        let LinkSpec { a, b, .. } = self.links[*link];
-        let ends = [(a, b, a_to_b), (b, a, b_to_a)].map(|(from, to, change)| {
-            (
-                End {
-                    node: from.node.index(),
-                    nic: from.index,
-                },
-                End {
-                    node: to.node.index(),
-                    nic: to.index,
-                },
-                change,
-            )
-        });
-        for (from, to, change) in ends {
-            self.change_direction(from, to, change);
-        }
-        let up = ends.iter().all(|(from, ..)| self.port(*from).link.is_up());
-        for (from, ..) in ends {
-            let speed_mbps = build::speed_mbps(self.port(from).link.params());
-            let key = self.source.key(at_ns);
-            self.nodes[from.node].set_link(from.nic, up, speed_mbps, key);
-            self.windows.note(from.node as u32, at_ns);
-        }
-    }
-
-    fn change_direction(&mut self, from: End, to: End, change: &LinkChange) {
-        let port = self.port(from);
-        let was_up = port.link.is_up();
-        port.link.set(change);
-        if was_up && !port.link.is_up() {
-            for due_ns in self.nodes[to.node].lose_frames(to.nic) {
-                self.port(from).lost_on_the_way(due_ns);
-            }
-        }
-    }
-
-    fn port(&mut self, end: End) -> &mut crate::wire::Port {
-        &mut self.nodes[end.node].ports[end.nic as usize]
     }
 
     /// Hands the rest of the captures to the host, where it can still fail.
@@ -429,7 +371,7 @@ impl Simulation {
                 .map(|(node, index)| node.programs.summary(index))
                 .chain(self.nodes.iter().flat_map(Node::client_summaries))
                 .collect(),
-            links: self.link_summaries(),
+            links: self.links.summaries(&self.nodes),
             warnings: self.books.shared.warnings().list().to_vec(),
             failed_expectations: failed_expectations.clone(),
         };
@@ -489,20 +431,6 @@ impl Simulation {
         }
         Ok(digest.finish())
     }
-
-    fn link_summaries(&self) -> Vec<LinkSummary> {
-        let port = |end: windtunnel_base::IfaceId| &self.nodes[end.node.index()].ports[end.index as usize];
-        self.links
-            .iter()
-            .zip(&self.books.link_ends)
-            .map(|(link, (a, b))| LinkSummary {
-                a: a.clone(),
-                b: b.clone(),
-                a_to_b: direction_summary(port(link.a), port(link.b)),
-                b_to_a: direction_summary(port(link.b), port(link.a)),
-            })
-            .collect()
-    }
 }
 
 /// What a failure of the host's has led to is not the error to be told.
@@ -522,8 +450,14 @@ fn changed_text(paths: &[String]) -> String {
     format!("changed on the host during the run, so that programs may have seen more than one state: {named}{more}")
 }
 
-fn network<'a>(nodes: &'a mut [Node], windows: &'a mut Windows<Body>) -> Network<'a> {
-    Network { nodes, windows }
+fn network<'a>(nodes: &'a mut [Node], windows: &'a mut Windows<Body>, links: &'a Links) -> Network<'a> {
+    Network { nodes, windows, links }
+}
+
+/// Names of the ends of all links: "node:interface".
+fn link_ends(scenario: &Scenario) -> Vec<(String, String)> {
+    let ends = |link: &LinkSpec| (scenario.iface_name(link.a), scenario.iface_name(link.b));
+    scenario.links.iter().map(ends).collect()
 }
 
 /// The live part of a run, which numbers its events after those of all kernels.
@@ -533,6 +467,7 @@ fn make_live(scenario: &Scenario, options: LiveOptions, books: &Books) -> Result
         scenario_sha256: scenario.sha256.clone(),
         seed: books.manifest.seed,
         nodes: books.shared.nodes.clone(),
+        scenario: scenario.clone(),
     };
     let recorded = options
         .replay
@@ -544,36 +479,6 @@ fn make_live(scenario: &Scenario, options: LiveOptions, books: &Books) -> Result
     }
     let source = Source::new(build::FIRST_KERNEL + scenario.nodes.len() as u32);
     Live::new(options, identity, source)
-}
-
-/// A NIC of a node, by numbers.
-#[derive(Clone, Copy, Debug)]
-struct End {
-    node: usize,
-    nic: u32,
-}
-
-fn direction_summary(sender: &crate::wire::Port, receiver: &crate::wire::Port) -> DirectionSummary {
-    let counters = sender.link.counters();
-    let dropped = counters.dropped;
-    let causes = [
-        ("loss", dropped.loss),
-        ("queue_full", dropped.queue),
-        ("link_down", dropped.down),
-    ];
-    DirectionSummary {
-        frames: counters.frames,
-        bytes: counters.bytes,
-        delivered_frames: receiver.received_frames,
-        delivered_bytes: receiver.received_bytes,
-        duplicated_frames: counters.duplicated,
-        corrupted_frames: counters.corrupted,
-        drops: causes
-            .into_iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|(cause, count)| (cause.into(), count))
-            .collect(),
-    }
 }
 
 /// The digests of all interfaces on their way.

@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::host_facts::HostFacts;
 use crate::summary::read_json;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -12,13 +13,15 @@ pub const GENERATOR: &str = "windtunnel";
 pub const MANIFEST_VERSION: u32 = 2;
 
 /// Why a run ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
     /// Virtual time reached `run.stop`.
     Stop,
     /// No program and no event was left.
     AllDone,
+    /// Whoever drove the run had seen enough.
+    Driver,
     /// The user asked it to stop.
     Interrupted,
     /// A kernel panicked, or the engine met a bug.
@@ -33,6 +36,7 @@ impl Ended {
         match self {
             Self::Stop => "stop",
             Self::AllDone => "all_done",
+            Self::Driver => "driver",
             Self::Interrupted => "interrupted",
             Self::Crash => "crash",
             Self::Error => "error",

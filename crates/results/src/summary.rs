@@ -5,6 +5,7 @@
 use crate::error::{Result, ResultsError};
 use crate::manifest::Ended;
 use crate::warnings::Warning;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -71,7 +72,7 @@ pub struct ProcessSummary {
 }
 
 /// One link: both directions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSummary {
     /// First endpoint, "node:interface".
@@ -87,7 +88,7 @@ pub struct LinkSummary {
 /// One direction of a link. Bytes are of frames from the Ethernet header on, without FCS, preamble and gap.
 ///
 /// `offered = delivered - duplicated + dropped + in flight at the end`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DirectionSummary {
     /// Frames the sender handed to the link.

@@ -85,6 +85,18 @@ impl Problem {
         }
     }
 
+    /// Without a place, for what was not in a file.
+    pub fn alone(self) -> ChangeError {
+        let message = cut(self.message);
+        ChangeError {
+            message: match self.allowed.map(cut) {
+                Some(allowed) => format!("{message}; allowed: {allowed}"),
+                None => message,
+            },
+            hint: self.hint.map(cut),
+        }
+    }
+
     pub fn in_file(self, path: &Path, text: &str) -> ScenarioError {
         let source_line = (self.at.line as usize)
             .checked_sub(1)
@@ -178,6 +190,16 @@ impl From<YamlError> for Problem {
             }
         }
     }
+}
+
+/// Why a change cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ChangeError {
+    /// What is wrong, with the value and what is allowed.
+    pub message: String,
+    /// A correction to try.
+    pub hint: Option<String>,
 }
 
 /// Why a text is no scenario. Its `Display` has several lines: place and message, the line, `allowed:`, `hint:`.

@@ -14,7 +14,7 @@ mod resolve;
 mod schema;
 mod text;
 
-pub use error::{Diagnostic, ScenarioError, nearest};
+pub use error::{ChangeError, Diagnostic, ScenarioError, nearest};
 pub use expect::{End, Expect, Outcome, StdoutCheck};
 pub use ipnet::IpNet;
 pub use model::{

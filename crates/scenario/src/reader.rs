@@ -2,7 +2,7 @@
 
 use serde_saphyr::Error as YamlError;
 
-use crate::document::Document;
+use crate::document::{Document, EventDoc};
 use crate::error::{Mark, Problem};
 
 /// The file as written.
@@ -22,6 +22,12 @@ pub(crate) fn read(text: &str) -> Result<Document, Problem> {
         let of_tab = if is_key { None } else { tab(text, at, says_tab) };
         of_tab.unwrap_or_else(|| Problem::from(error))
     })
+}
+
+/// One event by itself, in JSON.
+pub(crate) fn read_event(text: &str) -> Result<EventDoc, Problem> {
+    let options = serde_saphyr::options! { with_snippet: false };
+    serde_saphyr::from_str_with_options(text, options).map_err(Problem::from)
 }
 
 /// A key of the whole scenario is not there: the place is where the scenario begins, whatever was read last.

@@ -47,6 +47,9 @@ pub struct Args {
     /// Let virtual time go with the wall clock, as it does while somebody is there
     #[arg(long)]
     realtime: bool,
+    /// Let a program decide how time goes on, as the Python package does: nothing happens until one has taken the wheel at the control socket, and the run ends when it lets go
+    #[arg(long, conflicts_with_all = ["hold", "realtime", "replay"])]
+    drive: bool,
     /// Repeat what was typed into another run of this scenario, as its input.jsonl has it
     #[arg(long, value_name = "FILE", conflicts_with = "hold")]
     replay: Option<PathBuf>,
@@ -140,6 +143,7 @@ pub fn run(args: &Args) -> Outcome {
             inbox: None,
             hold: args.hold,
             realtime: args.realtime,
+            drive: args.drive,
             replay,
         },
     };
@@ -211,7 +215,7 @@ fn open_door(args: &Args, scenario: &Scenario, options: &mut Options) -> Result<
             options.live.inbox = Some(inbox);
             Ok(Some(door))
         }
-        Err(failure) if args.hold => Err(failure),
+        Err(failure) if args.hold || args.drive => Err(failure),
         Err(failure) => {
             eprintln!(
                 "note: `windtunnel shell` and others cannot reach this run: {}",

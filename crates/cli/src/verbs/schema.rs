@@ -2,12 +2,29 @@
 
 use crate::failure::Outcome;
 
-/// Print the JSON Schema of scenario files
+/// Print a JSON Schema: of scenario files, or of the protocol of live runs
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Of what
+    #[arg(value_enum, default_value_t)]
+    of: Of,
+}
+
+/// What there is a schema of.
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Of {
+    /// Scenario files, for editors
+    #[default]
+    Scenario,
+    /// Messages on the control socket, for clients in other languages
+    Protocol,
+}
 
 /// Prints it.
-pub fn run(_args: &Args) -> Outcome {
-    let schema = windtunnel_scenario::json_schema();
+pub fn run(args: &Args) -> Outcome {
+    let schema = match args.of {
+        Of::Scenario => windtunnel_scenario::json_schema(),
+        Of::Protocol => windtunnel_control::json_schema(),
+    };
     super::print(&(schema.trim_end().to_owned() + "\n"))
 }

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 
-use windtunnel_control::{End, Input, Open, Process, Refusal, Stream};
+use windtunnel_control::{End, Input, Open, Outcome as Answered, Process, Refusal, Stream};
 use windtunnel_kernel::{Completed, Events, Request, abi};
 use windtunnel_results::{ProcessLogs, ProcessRecord, ProcessSummary, sha256_file};
 use windtunnel_scenario::Outcome;
@@ -22,6 +22,7 @@ use crate::host::ProcessNews;
 use crate::lifecycle::outcome_of;
 use crate::processes;
 use crate::terminal::{self, Ends};
+use crate::visit;
 use crate::window::Outbox;
 
 /// Keys of spawns for clients are their session's number and this bit; others are the scenario's.
@@ -67,6 +68,8 @@ pub enum What {
     HungUp,
     /// The node's processes.
     Processes(Vec<Process>),
+    /// It did what it was asked to, or cannot.
+    Done(Answered),
 }
 
 /// The clients' part of a node.
@@ -328,6 +331,19 @@ impl Node {
                 let what = What::Processes(found);
                 self.interaction.news.push(News { session: number, what });
             }
+            (Input::Signal { pid, signal }, _) => {
+                let done = visit::signal(&mut NodeCalls { node: self, outbox }, pid, signal)?;
+                self.tell(number, done);
+            }
+            (Input::ReadFile(path), _) => {
+                let done = visit::read_file(&mut NodeCalls { node: self, outbox }, &path)?;
+                self.tell(number, done);
+            }
+            (Input::WriteFile { path, content, mode }, _) => {
+                let bytes = content.bytes().unwrap_or_default();
+                let done = visit::write_file(&mut NodeCalls { node: self, outbox }, &path, &bytes, mode)?;
+                self.tell(number, done);
+            }
             (Input::Text(text), Some(session)) => session.untaken.extend(text.bytes()),
             (Input::Hex(digits), Some(session)) => session.untaken.extend(Input::unhex(&digits).unwrap_or_default()),
             (Input::EndInput(_), Some(session)) => session.input_over = true,
@@ -339,9 +355,14 @@ impl Node {
             }
             (Input::HangUp(_), Some(_)) => self.hang_up(at.expect("it was found"), outbox)?,
             // The program has ended before its client heard of it.
-            (_, None) | (Input::End(_), _) => {}
+            (_, None) | (Input::End(_) | Input::Link(_), _) => {}
         }
         Ok(())
+    }
+
+    fn tell(&mut self, session: u64, answered: Answered) {
+        let what = What::Done(answered);
+        self.interaction.news.push(News { session, what });
     }
 
     /// Starts a program, and says so or why not.

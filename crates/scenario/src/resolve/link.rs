@@ -261,6 +261,15 @@ pub(super) fn events(
         .collect())
 }
 
+/// The change of a link that an event by itself means.
+pub(super) fn change_alone(doc: &EventDoc, nodes: &[Node], links: &[LinkSpec]) -> Result<Action, Problem> {
+    match (&doc.link, &doc.node) {
+        (Some(link), None) => set_link(doc, link, nodes, links),
+        _ => Err(Problem::new(doc.at.at, "this does not say which link to change")
+            .allowed("`link` with `set`, `a_to_b`, `b_to_a`, `up` or `down`")),
+    }
+}
+
 /// With each change in its turn, jitter stays within the delay.
 fn check_jitter(changes: &mut [(SimTime, Mark, Action)], links: &[LinkSpec]) -> Result<(), Problem> {
     changes.sort_by_key(|(at, ..)| *at);

@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use windtunnel_base::{ByteSize, SimDuration, SimTime};
 
 use crate::document::{DefaultsDoc, Document, RunDoc};
-use crate::error::{Problem, ScenarioError};
-use crate::model::{Preempt, Run, Scenario};
+use crate::error::{ChangeError, Mark, Problem, ScenarioError};
+use crate::model::{Action, Preempt, Run, Scenario};
 use crate::reader;
 
 /// Kernel series that can be asked for.
@@ -42,6 +42,25 @@ impl Scenario {
         reader::read(text)
             .and_then(|document| resolve(&document, text, path))
             .map_err(|problem| problem.in_file(path, text))
+    }
+
+    /// A change of a link that comes while the scenario runs: the keys and values of an entry of `events`, without `at`, in JSON.
+    ///
+    /// # Errors
+    /// What is wrong with it, what is allowed instead, and a hint.
+    pub fn link_change(&self, json: &serde_json::Map<String, serde_json::Value>) -> Result<Action, ChangeError> {
+        let mut event = json.clone();
+        let mut read = || {
+            if event.insert("at".to_owned(), "0s".into()).is_some() {
+                return Err(Problem::new(
+                    Mark::default(),
+                    "the change has a time (`at`): it happens now",
+                ));
+            }
+            let text = serde_json::Value::Object(event.clone()).to_string();
+            link::change_alone(&reader::read_event(&text)?, &self.nodes, &self.links)
+        };
+        read().map_err(Problem::alone)
     }
 }
 

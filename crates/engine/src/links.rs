@@ -1,0 +1,126 @@
+//! The links of a run as a whole: changes while it goes on, the time that they give windows, and what they counted.
+
+use windtunnel_base::{IfaceId, SimDuration};
+use windtunnel_links::LinkChange;
+use windtunnel_results::{DirectionSummary, LinkSummary};
+use windtunnel_scenario::{Action, LinkSpec};
+
+use crate::build;
+use crate::event::Source;
+use crate::live::Network;
+use crate::node::Node;
+use crate::wire::Port;
+
+/// Length of a window when no frame can get from one kernel to another, ns.
+const UNLINKED_WINDOW_NS: u64 = 100_000_000;
+
+/// All links, in scenario order.
+#[derive(Debug)]
+pub struct Links {
+    specs: Vec<LinkSpec>,
+    /// Names of their ends: "node:interface".
+    ends: Vec<(String, String)>,
+}
+
+impl Links {
+    /// These links, with the names of their ends.
+    pub fn new(specs: Vec<LinkSpec>, ends: Vec<(String, String)>) -> Self {
+        Self { specs, ends }
+    }
+
+    /// The least time a frame needs from one kernel to another, ns.
+    pub fn lookahead_ns(nodes: &[Node]) -> u64 {
+        let leaving = |node: &Node| {
+            let away = node.ports.iter().filter(|port| port.peer != node.number);
+            away.map(|port| port.link.params().lookahead().as_ns()).min()
+        };
+        nodes.iter().filter_map(leaving).min().unwrap_or(UNLINKED_WINDOW_NS)
+    }
+
+    /// The jitter and the delay that a direction would have after this change, if the jitter were the greater.
+    pub fn too_much_jitter(&self, nodes: &[Node], action: &Action) -> Option<(SimDuration, SimDuration)> {
+        let Action::SetLink { link, a_to_b, b_to_a } = action;
+        let spec = self.specs[*link];
+        [(spec.a, a_to_b), (spec.b, b_to_a)]
+            .into_iter()
+            .find_map(|(from, change)| {
+                let mut params = *port(nodes, from).link.params();
+                params.apply(change);
+                (params.jitter > params.delay).then_some((params.jitter, params.delay))
+            })
+    }
+
+    /// Changes a link at `at_ns`, between two windows. `source` numbers the events this makes.
+    pub fn change(&self, network: &mut Network<'_>, source: &mut Source, at_ns: u64, action: &Action) {
+        let Action::SetLink { link, a_to_b, b_to_a } = action;
+        let LinkSpec { a, b, .. } = self.specs[*link];
+        let ends = [(a, b, a_to_b), (b, a, b_to_a)];
+        for (from, to, change) in ends {
+            change_direction(network.nodes, from, to, change);
+        }
+        let up = ends.iter().all(|(from, ..)| port(network.nodes, *from).link.is_up());
+        for (from, ..) in ends {
+            let speed_mbps = build::speed_mbps(port(network.nodes, from).link.params());
+            let key = source.key(at_ns);
+            network.nodes[from.node.index()].set_link(from.index, up, speed_mbps, key);
+            network.windows.note(from.node.0, at_ns);
+        }
+    }
+
+    /// What they counted so far.
+    pub fn summaries(&self, nodes: &[Node]) -> Vec<LinkSummary> {
+        let both = self.specs.iter().zip(&self.ends);
+        let summary = |(link, (a, b)): (&LinkSpec, &(String, String))| {
+            let (near, far) = (port(nodes, link.a), port(nodes, link.b));
+            LinkSummary {
+                a: a.clone(),
+                b: b.clone(),
+                a_to_b: direction_summary(near, far),
+                b_to_a: direction_summary(far, near),
+            }
+        };
+        both.map(summary).collect()
+    }
+}
+
+fn port(nodes: &[Node], end: IfaceId) -> &Port {
+    &nodes[end.node.index()].ports[end.index as usize]
+}
+
+fn port_mut(nodes: &mut [Node], end: IfaceId) -> &mut Port {
+    &mut nodes[end.node.index()].ports[end.index as usize]
+}
+
+fn change_direction(nodes: &mut [Node], from: IfaceId, to: IfaceId, change: &LinkChange) {
+    let port = port_mut(nodes, from);
+    let was_up = port.link.is_up();
+    port.link.set(change);
+    if was_up && !port.link.is_up() {
+        for due_ns in nodes[to.node.index()].lose_frames(to.index) {
+            port_mut(nodes, from).lost_on_the_way(due_ns);
+        }
+    }
+}
+
+fn direction_summary(sender: &Port, receiver: &Port) -> DirectionSummary {
+    let counters = sender.link.counters();
+    let dropped = counters.dropped;
+    let causes = [
+        ("loss", dropped.loss),
+        ("queue_full", dropped.queue),
+        ("link_down", dropped.down),
+    ];
+    DirectionSummary {
+        frames: counters.frames,
+        bytes: counters.bytes,
+        delivered_frames: receiver.received_frames,
+        delivered_bytes: receiver.received_bytes,
+        duplicated_frames: counters.duplicated,
+        corrupted_frames: counters.corrupted,
+        drops: causes
+            .into_iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(cause, count)| (cause.into(), count))
+            .collect(),
+    }
+}

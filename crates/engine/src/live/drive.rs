@@ -1,0 +1,618 @@
+//! A run whose time is in the hands of one client, its driver.
+//!
+//! The driver's commands are carried out one after the other. What does something to a node is an event at the time where the
+//! run stands; then the run goes on for one nanosecond, so that the next command finds what came of it, and no two of them share
+//! a time. So the log of them is enough to repeat the run, in which time goes on by itself.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use windtunnel_control::{
+    Answer, Client, Command, Input, Numbered, Outcome, ProgramEnd, Refusal, Reply, Run as RunCommand,
+};
+use windtunnel_results::Ended;
+
+use super::{Live, NAP, Network, Question, SLICE_NS, Session};
+use crate::error::EngineError;
+use crate::node::What;
+use crate::terminal::refusal;
+
+/// Output that the driver has not taken at which time waits for it, bytes.
+const UNTAKEN_MAX: usize = 64 << 20;
+
+/// The client that drives a run.
+#[derive(Debug)]
+pub struct Driver {
+    client: Client,
+    /// What it sent, and what has not begun.
+    todo: VecDeque<Todo>,
+    current: Option<Current>,
+    /// Its programs that have ended.
+    ended_programs: BTreeSet<u64>,
+    /// Why time cannot go on.
+    ended: Option<Ended>,
+}
+
+#[derive(Debug)]
+enum Todo {
+    Command(Numbered),
+    Input { program: u64, bytes: Vec<u8> },
+}
+
+/// A command that is being carried out.
+#[derive(Debug)]
+enum Current {
+    Run {
+        id: u64,
+        until_ns: u64,
+        /// Those of which all have to end.
+        programs: Option<BTreeSet<u64>>,
+        /// Those of which one has to print.
+        output: Option<BTreeSet<u64>>,
+        /// One of them has.
+        printed: bool,
+    },
+    Step {
+        id: u64,
+        /// End of the last window when it began, ns.
+        done_ns: u64,
+    },
+    Instant {
+        id: u64,
+        /// Number of the program or question; 0: it is no node's.
+        number: u64,
+        at_ns: u64,
+        answered: bool,
+    },
+}
+
+impl Driver {
+    /// Whether the run may end when nothing is left to do.
+    pub fn goes_to_the_end(&self) -> bool {
+        matches!(
+            self.current,
+            Some(Current::Run {
+                until_ns: u64::MAX,
+                programs: None,
+                output: None,
+                ..
+            })
+        )
+    }
+
+    /// Says goodbye.
+    pub fn run_over(self) {
+        self.client.reply(&Reply::RunOver);
+    }
+
+    fn answer(&self, id: u64, at_ns: u64, outcome: Outcome) {
+        self.client.reply(&Reply::Answer(Answer { id, at_ns, outcome }));
+    }
+
+    fn refuse(&self, id: u64, at_ns: u64, message: impl Into<String>) {
+        self.answer(id, at_ns, Outcome::Refused(refusal(message, 2)));
+    }
+
+    /// Whether time may stand still again.
+    fn is_reached(&self, next_ns: u64, done_ns: u64) -> bool {
+        match &self.current {
+            None => true,
+            Some(Current::Run {
+                until_ns,
+                programs,
+                printed,
+                ..
+            }) => next_ns >= *until_ns || *printed || programs.as_ref().is_some_and(BTreeSet::is_empty),
+            Some(Current::Step { done_ns: began_ns, .. }) => done_ns > *began_ns,
+            Some(Current::Instant { at_ns, .. }) => next_ns > *at_ns,
+        }
+    }
+
+    /// How far the next window may go, ns.
+    fn limit_ns(&self, due_ns: u64, earliest_ns: u64) -> u64 {
+        match &self.current {
+            None | Some(Current::Step { .. }) => due_ns,
+            Some(Current::Instant { at_ns, .. }) => due_ns.min(at_ns + 1),
+            Some(Current::Run {
+                until_ns,
+                programs,
+                output,
+                ..
+            }) => {
+                let watches = programs.is_some() || output.is_some();
+                let slice_ns = if watches {
+                    earliest_ns.saturating_add(SLICE_NS)
+                } else {
+                    u64::MAX
+                };
+                due_ns.min(*until_ns).min(slice_ns)
+            }
+        }
+    }
+}
+
+impl Live {
+    pub(super) fn is_driver(&self, client: u64) -> bool {
+        self.driver
+            .as_ref()
+            .is_some_and(|driver| driver.client.number == client)
+    }
+
+    /// Whether the driver waits for word of this program or question.
+    pub(super) fn is_of_driver(&self, number: u64) -> bool {
+        let asked =
+            |driver: &Driver| matches!(driver.current, Some(Current::Instant { number: of, .. }) if of == number);
+        let session = self.sessions.get(&number);
+        session.is_some_and(|session| self.is_driver(session.number_of_client))
+            || self.driver.as_ref().is_some_and(asked)
+    }
+
+    /// A client wants to drive.
+    pub(super) fn take_driver(&mut self, client: Client, network: &mut Network<'_>, due_ns: u64) {
+        if self.driver.is_some() {
+            client.reply(&Reply::Refused(refusal("somebody else drives this run", 2)));
+            return;
+        }
+        if self.replay.is_some() || self.realtime {
+            let why = if self.realtime {
+                "follows the wall clock"
+            } else {
+                "is a replay"
+            };
+            client.reply(&Reply::Refused(refusal(
+                format!("a run that {why} cannot be driven"),
+                2,
+            )));
+            return;
+        }
+        let at_ns = self.now_ns(network, due_ns);
+        self.pacer = None;
+        self.busy = true;
+        client.reply(&Reply::Driving { at_ns });
+        self.driver = Some(Driver {
+            client,
+            todo: VecDeque::new(),
+            current: None,
+            ended_programs: BTreeSet::new(),
+            ended: self.held,
+        });
+    }
+
+    /// The driver has closed its connection.
+    pub(super) fn lose_driver(&mut self, network: &mut Network<'_>, at_ns: u64) -> Result<(), EngineError> {
+        let driver = self.driver.take().expect("it was asked for");
+        if self.drive {
+            self.driver_ended = Some(driver.ended.unwrap_or(Ended::Interrupted));
+            return Ok(());
+        }
+        let of_driver = |session: &Session| session.number_of_client == driver.client.number;
+        let left: Vec<_> = self
+            .sessions
+            .iter_mut()
+            .filter(|(_, session)| of_driver(session))
+            .collect();
+        let left: Vec<(u64, usize)> = left
+            .into_iter()
+            .map(|(&number, session)| {
+                session.client = None;
+                (number, session.node)
+            })
+            .collect();
+        for (number, node) in left {
+            self.happen(network, at_ns, node, number, Input::HangUp(true))?;
+        }
+        Ok(())
+    }
+
+    /// A command comes in. Those that overtake others are carried out at once.
+    pub(super) fn hear_command(&mut self, client: &Client, Numbered { id, command }: Numbered) {
+        let Some(driver) = self
+            .driver
+            .as_mut()
+            .filter(|driver| driver.client.number == client.number)
+        else {
+            client.reply(&Reply::Refused(refusal(
+                "commands are for the driver: `drive` comes first",
+                2,
+            )));
+            return;
+        };
+        match command {
+            Command::Stop {} => self.driver_ended = Some(driver.ended.unwrap_or(Ended::Driver)),
+            Command::Pause {} => {
+                // Done when the run before it has stopped, which is its turn.
+                if let Some(Current::Run { printed, .. }) = &mut driver.current {
+                    *printed = true;
+                }
+                driver.todo.push_front(Todo::Command(Numbered { id, command }));
+            }
+            command => driver.todo.push_back(Todo::Command(Numbered { id, command })),
+        }
+    }
+
+    pub(super) fn hear_input(&mut self, client: u64, program: u64, bytes: Vec<u8>) {
+        if let Some(driver) = self.driver.as_mut().filter(|driver| driver.client.number == client) {
+            driver.todo.push_back(Todo::Input { program, bytes });
+        }
+    }
+
+    /// As [`Live::attend`], with a driver or while one is waited for.
+    pub(super) fn attend_driver(&mut self, network: &mut Network<'_>, due_ns: u64) -> Result<Option<u64>, EngineError> {
+        if self.inbox.as_ref().is_some_and(|inbox| inbox.has_something()) {
+            while let Some(incoming) = self.take(std::time::Duration::ZERO) {
+                self.hear(incoming, network, due_ns)?;
+            }
+        }
+        loop {
+            if self.is_stopped() {
+                return Ok(None);
+            }
+            let Some(driver) = &mut self.driver else {
+                if self.drive {
+                    self.nap(NAP, network, due_ns)?;
+                    return Ok(None);
+                }
+                return Ok(Some(due_ns));
+            };
+            let earliest_ns = network.windows.earliest_ns();
+            if !driver.is_reached(earliest_ns.min(due_ns), network.windows.done_ns()) {
+                let full = driver.client.queued_bytes() > UNTAKEN_MAX;
+                let limit_ns = driver.limit_ns(due_ns, earliest_ns);
+                if full {
+                    self.nap(NAP, network, due_ns)?;
+                    return Ok(None);
+                }
+                return Ok(Some(limit_ns));
+            }
+            self.stand_still(network.windows.done_ns());
+            let next = self.driver.as_mut().and_then(|driver| driver.todo.pop_front());
+            match next {
+                Some(Todo::Command(command)) => self.begin(command, network, due_ns)?,
+                Some(Todo::Input { program, bytes }) => {
+                    // What a program that has ended does not read is lost, as in a pipe.
+                    if let Some(node) = self.node_of(program) {
+                        let at_ns = self.now_ns(network, due_ns);
+                        self.happen(network, at_ns, node, program, Input::bytes(bytes))?;
+                    }
+                }
+                None => {
+                    self.nap(NAP, network, due_ns)?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// What was to be done is done: time stands still, and the driver hears of it.
+    fn stand_still(&mut self, done_ns: u64) {
+        let driver = self.driver.as_mut().expect("time stands still for it");
+        match driver.current.take() {
+            None => {}
+            Some(Current::Run {
+                id,
+                until_ns,
+                printed,
+                programs,
+                ..
+            }) => {
+                let broken_off = printed || programs.is_some_and(|programs| programs.is_empty());
+                let at_ns = if broken_off { done_ns } else { done_ns.max(until_ns) };
+                self.last_ns = self.last_ns.max(at_ns);
+                driver.answer(id, self.last_ns, Outcome::Time { ended: None });
+            }
+            Some(Current::Step { id, .. }) => {
+                self.last_ns = self.last_ns.max(done_ns);
+                driver.answer(id, self.last_ns, Outcome::Time { ended: None });
+            }
+            Some(Current::Instant {
+                id, at_ns, answered, ..
+            }) => {
+                self.last_ns = self.last_ns.max(at_ns + 1);
+                if !answered {
+                    driver.answer(id, at_ns, Outcome::Done {});
+                }
+            }
+        }
+    }
+
+    /// The run would end now: time stays there, and the driver has the last word.
+    pub(super) fn driven_to_the_end(&mut self, ended: Ended, at_ns: u64) {
+        self.last_ns = self.last_ns.max(at_ns);
+        let driver = self.driver.as_mut().expect("it was asked for");
+        driver.ended.get_or_insert(ended);
+        if self.hold {
+            self.held.get_or_insert(ended);
+        }
+        match driver.current.take() {
+            None => {}
+            Some(Current::Run { id, .. } | Current::Step { id, .. }) => {
+                let ended = driver.ended;
+                driver.answer(id, self.last_ns, Outcome::Time { ended });
+            }
+            Some(Current::Instant { id, at_ns, .. }) => driver.refuse(id, at_ns, OVER),
+        }
+    }
+
+    fn node_of(&self, program: u64) -> Option<usize> {
+        let session = self.sessions.get(&program)?;
+        self.is_driver(session.number_of_client).then_some(session.node)
+    }
+
+    /// Begins what has no other before it.
+    fn begin(&mut self, command: Numbered, network: &mut Network<'_>, due_ns: u64) -> Result<(), EngineError> {
+        let Numbered { id, command } = command;
+        let at_ns = self.now_ns(network, due_ns);
+        if let Err(refused) = self.carry_out(id, command, network, at_ns)? {
+            let driver = self.driver.as_ref().expect("its command began");
+            driver.answer(id, at_ns, Outcome::Refused(refused));
+        }
+        Ok(())
+    }
+
+    fn carry_out(
+        &mut self,
+        id: u64,
+        command: Command,
+        network: &mut Network<'_>,
+        at_ns: u64,
+    ) -> Result<Result<(), Refusal>, EngineError> {
+        if let Some(problem) = command.problem() {
+            return Ok(Err(refusal(problem, 2)));
+        }
+        let driver = self.driver.as_mut().expect("its command begins");
+        let over = driver.ended.is_some();
+        match command {
+            Command::Pause {} | Command::Stop {} => driver.answer(id, at_ns, Outcome::Done {}),
+            Command::Counters {} => {
+                let summaries = network.links.summaries(network.nodes);
+                driver.answer(id, at_ns, Outcome::Links(summaries));
+            }
+            Command::Run(_) | Command::Step {} if over => {
+                let ended = driver.ended;
+                driver.answer(id, at_ns, Outcome::Time { ended });
+            }
+            Command::Run(run) => return Ok(self.begin_run(id, run, at_ns)),
+            Command::Step {} => {
+                let done_ns = network.windows.done_ns();
+                driver.current = Some(Current::Step { id, done_ns });
+            }
+            Command::EndInput { program } => {
+                return self.at_program(id, program, Input::EndInput(true), network, at_ns);
+            }
+            Command::Resize { program, size } => {
+                return self.at_program(id, program, Input::Resize(size), network, at_ns);
+            }
+            Command::HangUp { program } => return self.at_program(id, program, Input::HangUp(true), network, at_ns),
+            _ if over => return Ok(Err(refusal(OVER, 2))),
+            Command::Start { node, program } => {
+                let node = match self.find(&node) {
+                    Ok(node) => node,
+                    Err(refused) => return Ok(Err(refused)),
+                };
+                let number = self.instant(id, at_ns);
+                let driver = self.driver.as_ref().expect("its command begins");
+                let session = Session {
+                    number_of_client: driver.client.number,
+                    client: Some(driver.client.clone()),
+                    node,
+                    paused: false,
+                };
+                self.sessions.insert(number, session);
+                self.happen(network, at_ns, node, number, Input::Open(program))?;
+            }
+            Command::Signal { node, pid, signal } => {
+                return self.ask_node(id, &node, Input::Signal { pid, signal }, network, at_ns);
+            }
+            Command::ReadFile { node, path } => {
+                return self.ask_node(id, &node, Input::ReadFile(path), network, at_ns);
+            }
+            Command::WriteFile {
+                node,
+                path,
+                content,
+                mode,
+            } => {
+                return self.ask_node(id, &node, Input::WriteFile { path, content, mode }, network, at_ns);
+            }
+            Command::Processes { node } => return self.ask_processes(id, node.as_deref(), network, at_ns),
+            Command::Link { change } => {
+                let action = match self.identity.scenario.link_change(&change) {
+                    Ok(action) => action,
+                    Err(problem) => {
+                        let hint = problem.hint.clone();
+                        return Ok(Err(Refusal {
+                            hint,
+                            ..refusal(problem.to_string(), 2)
+                        }));
+                    }
+                };
+                if let Some((jitter, delay)) = network.links.too_much_jitter(network.nodes, &action) {
+                    let text = format!("jitter `{jitter}` is more than the delay of {delay}");
+                    return Ok(Err(refusal(text, 2)));
+                }
+                let number = self.instant(id, at_ns);
+                self.change_link(network, at_ns, number, change, &action)?;
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Something that takes an instant begins; its number.
+    fn instant(&mut self, id: u64, at_ns: u64) -> u64 {
+        let number = self.number();
+        let driver = self.driver.as_mut().expect("its command begins");
+        driver.current = Some(Current::Instant {
+            id,
+            number,
+            at_ns,
+            answered: false,
+        });
+        number
+    }
+
+    fn begin_run(&mut self, id: u64, run: RunCommand, at_ns: u64) -> Result<(), Refusal> {
+        let RunCommand {
+            until_ns,
+            programs,
+            output,
+        } = run;
+        if let Some(until_ns) = until_ns.filter(|&until_ns| until_ns < at_ns) {
+            return Err(refusal(format!("{until_ns} ns is past: it is {at_ns} ns"), 2));
+        }
+        let driver = self.driver.as_ref().expect("its command begins");
+        let known = |program: &&u64| driver.ended_programs.contains(program) || self.node_of(**program).is_some();
+        if let Some(unknown) = programs.iter().chain(&output).find(|program| !known(program)) {
+            return Err(unknown_program(*unknown));
+        }
+        let ended = |program: &u64| driver.ended_programs.contains(program);
+        let current = Current::Run {
+            id,
+            until_ns: until_ns.unwrap_or(u64::MAX),
+            printed: output.iter().any(ended),
+            output: (!output.is_empty()).then(|| output.into_iter().collect()),
+            programs: (!programs.is_empty()).then(|| programs.into_iter().filter(|program| !ended(program)).collect()),
+        };
+        self.driver.as_mut().expect("its command begins").current = Some(current);
+        Ok(())
+    }
+
+    /// Something happens to a program as soon as time goes on; one that has ended does not hear of it.
+    fn at_program(
+        &mut self,
+        id: u64,
+        program: u64,
+        input: Input,
+        network: &mut Network<'_>,
+        at_ns: u64,
+    ) -> Result<Result<(), Refusal>, EngineError> {
+        let node = self.node_of(program);
+        let driver = self.driver.as_ref().expect("its command begins");
+        if node.is_none() && !driver.ended_programs.contains(&program) {
+            return Ok(Err(unknown_program(program)));
+        }
+        driver.answer(id, at_ns, Outcome::Done {});
+        if let Some(node) = node {
+            self.happen(network, at_ns, node, program, input)?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Has a node do something that it answers.
+    fn ask_node(
+        &mut self,
+        id: u64,
+        node: &str,
+        input: Input,
+        network: &mut Network<'_>,
+        at_ns: u64,
+    ) -> Result<Result<(), Refusal>, EngineError> {
+        let node = match self.find(node) {
+            Ok(node) => node,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        let number = self.instant(id, at_ns);
+        self.happen(network, at_ns, node, number, input)?;
+        Ok(Ok(()))
+    }
+
+    fn ask_processes(
+        &mut self,
+        id: u64,
+        node: Option<&str>,
+        network: &mut Network<'_>,
+        at_ns: u64,
+    ) -> Result<Result<(), Refusal>, EngineError> {
+        let asked = match node.map(|node| self.find(node)) {
+            None => (0..network.nodes.len()).collect(),
+            Some(Ok(node)) => vec![node],
+            Some(Err(refused)) => return Ok(Err(refused)),
+        };
+        let number = self.instant(id, at_ns);
+        let question = Question {
+            client: None,
+            nodes_left: asked.len(),
+            found: Vec::new(),
+        };
+        self.questions.insert(number, question);
+        for node in asked {
+            self.happen(network, at_ns, node, number, Input::Processes(true))?;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Passes on what a node has to tell the driver.
+    pub(super) fn tell_driver(&mut self, number: u64, what: What) {
+        let Some(driver) = &mut self.driver else { return };
+        let of_current = match &mut driver.current {
+            Some(Current::Instant {
+                id,
+                number: of,
+                at_ns,
+                answered,
+            }) if *of == number => Some((*id, *at_ns, answered)),
+            _ => None,
+        };
+        let outcome = match what {
+            What::Started { pid } => Outcome::Started { program: number, pid },
+            What::Refused(refused) => {
+                self.sessions.remove(&number);
+                Outcome::Refused(refused)
+            }
+            What::Done(outcome) => outcome,
+            What::Output(stream, bytes) => {
+                if let Some(Current::Run {
+                    output: Some(awaited),
+                    printed,
+                    ..
+                }) = &mut driver.current
+                {
+                    *printed |= awaited.contains(&number);
+                }
+                driver.client.output_of(number, stream, bytes);
+                return;
+            }
+            What::Ended(end) => {
+                driver
+                    .client
+                    .reply(&Reply::ProgramEnded(ProgramEnd { program: number, end }));
+                self.program_is_over(number);
+                return;
+            }
+            What::HungUp => {
+                self.program_is_over(number);
+                return;
+            }
+            What::InputTaken(_) | What::Processes(_) => return,
+        };
+        if let Some((id, at_ns, answered)) = of_current {
+            *answered = true;
+            driver.answer(id, at_ns, outcome);
+        }
+    }
+
+    fn program_is_over(&mut self, number: u64) {
+        self.sessions.remove(&number);
+        let Some(driver) = &mut self.driver else { return };
+        driver.ended_programs.insert(number);
+        if let Some(Current::Run {
+            programs,
+            output,
+            printed,
+            ..
+        }) = &mut driver.current
+        {
+            *printed |= output.as_ref().is_some_and(|awaited| awaited.contains(&number));
+            if let Some(programs) = programs {
+                programs.remove(&number);
+            }
+        }
+    }
+}
+
+const OVER: &str = "the run has come to its end: nothing can happen any more";
+
+fn unknown_program(program: u64) -> Refusal {
+    refusal(
+        format!("there is no program with the number {program} on this connection"),
+        2,
+    )
+}
