@@ -118,7 +118,8 @@ pub struct Run {
     /// Until all of these programs have ended, by their numbers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub programs: Vec<u64>,
-    /// Until one of these programs has printed something or ended, by their numbers.
+    /// Until one of these programs has printed something, by their numbers; what it printed after the last answer to a `run` or
+    /// `step` counts, and so does its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub output: Vec<u64>,
 }

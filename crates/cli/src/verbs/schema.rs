@@ -2,7 +2,7 @@
 
 use crate::failure::Outcome;
 
-/// Print a JSON Schema: of scenario files, or of the protocol of live runs
+/// Print the JSON Schema of scenario files, or of the protocol of live runs
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Of what

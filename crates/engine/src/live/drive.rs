@@ -26,6 +26,8 @@ pub struct Driver {
     /// What it sent, and what has not begun.
     todo: VecDeque<Todo>,
     current: Option<Current>,
+    /// Its programs that have printed something since the answer to its last run or step.
+    printed: BTreeSet<u64>,
     /// Its programs that have ended.
     ended_programs: BTreeSet<u64>,
     /// Why time cannot go on.
@@ -172,6 +174,7 @@ impl Live {
             client,
             todo: VecDeque::new(),
             current: None,
+            printed: BTreeSet::new(),
             ended_programs: BTreeSet::new(),
             ended: self.held,
         });
@@ -285,6 +288,9 @@ impl Live {
     /// What was to be done is done: time stands still, and the driver hears of it.
     fn stand_still(&mut self, done_ns: u64) {
         let driver = self.driver.as_mut().expect("time stands still for it");
+        if matches!(driver.current, Some(Current::Run { .. } | Current::Step { .. })) {
+            driver.printed.clear();
+        }
         match driver.current.take() {
             None => {}
             Some(Current::Run {
@@ -467,7 +473,9 @@ impl Live {
         let current = Current::Run {
             id,
             until_ns: until_ns.unwrap_or(u64::MAX),
-            printed: output.iter().any(ended),
+            printed: output
+                .iter()
+                .any(|program| ended(program) || driver.printed.contains(program)),
             output: (!output.is_empty()).then(|| output.into_iter().collect()),
             programs: (!programs.is_empty()).then(|| programs.into_iter().filter(|program| !ended(program)).collect()),
         };
@@ -559,6 +567,7 @@ impl Live {
             }
             What::Done(outcome) => outcome,
             What::Output(stream, bytes) => {
+                driver.printed.insert(number);
                 if let Some(Current::Run {
                     output: Some(awaited),
                     printed,
