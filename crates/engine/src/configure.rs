@@ -7,7 +7,7 @@ use std::io;
 use std::net::IpAddr;
 
 use windtunnel_kernel::Argument;
-use windtunnel_scenario::Node;
+use windtunnel_scenario::{Node, NodeKind};
 
 use crate::error::EngineError;
 use crate::netlink::{self, Answer};
@@ -82,6 +82,9 @@ pub fn configure(calls: &mut dyn Calls, node: &Node) -> Result<i32, EngineError>
                 format!("add address {address} to {}", interface.name)
             })?;
         }
+    }
+    if node.kind == NodeKind::Switch {
+        netlink.join(&mut setup, &indices)?;
     }
     for route in &node.routes {
         let index = route.dev.as_ref().map(|dev| index_of(&indices, dev));
@@ -281,6 +284,19 @@ impl Netlink {
         let request = netlink::Request::SetUp { index, up: true };
         self.ask(setup, &request, || format!("set interface {name} up"))?;
         Ok(index)
+    }
+
+    /// Makes all interfaces ports of one bridge, whose spanning tree protocol is off, as Linux has it.
+    fn join(&mut self, setup: &mut Setup<'_>, interfaces: &[(&str, u32)]) -> Result<(), EngineError> {
+        let name = NodeKind::BRIDGE;
+        let add = netlink::Request::AddBridge { name: name.to_owned() };
+        self.ask(setup, &add, || format!("add bridge {name}"))?;
+        let bridge = self.bring_up(setup, name)?;
+        for &(port, index) in interfaces {
+            let join = netlink::Request::JoinBridge { index, bridge };
+            self.ask(setup, &join, || format!("make {port} a port of {name}"))?;
+        }
+        Ok(())
     }
 
     /// Sends one request and reads its answer, which is there at once.

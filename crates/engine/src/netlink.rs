@@ -7,7 +7,7 @@ use netlink_packet_core::{
     NetlinkMessage, NetlinkPayload, NlasIterator,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -32,6 +32,18 @@ pub enum Request {
         index: u32,
         /// Up, or down.
         up: bool,
+    },
+    /// Makes a bridge.
+    AddBridge {
+        /// Interface name, at most 15 bytes.
+        name: String,
+    },
+    /// Makes an interface a port of a bridge.
+    JoinBridge {
+        /// Interface number.
+        index: u32,
+        /// Interface number of the bridge.
+        bridge: u32,
     },
     /// Adds an address. IPv6 addresses are usable at once: duplicate detection is skipped.
     AddAddress {
@@ -84,6 +96,19 @@ impl Request {
                 if *up {
                     link.header.flags = LinkFlags::Up;
                 }
+                (RouteNetlinkMessage::SetLink(link), NLM_F_ACK)
+            }
+            Self::AddBridge { name } => {
+                let mut link = LinkMessage::default();
+                let kind = LinkInfo::Kind(InfoKind::Bridge);
+                link.attributes.push(LinkAttribute::IfName(name.clone()));
+                link.attributes.push(LinkAttribute::LinkInfo(vec![kind]));
+                (RouteNetlinkMessage::NewLink(link), added)
+            }
+            Self::JoinBridge { index, bridge } => {
+                let mut link = LinkMessage::default();
+                link.header.index = *index;
+                link.attributes.push(LinkAttribute::Controller(*bridge));
                 (RouteNetlinkMessage::SetLink(link), NLM_F_ACK)
             }
             Self::AddAddress {
@@ -265,6 +290,26 @@ mod tests {
                 "2c000000 1200 0100 09000000 00000000  00 00 0000 00000000 00000000 00000000
                  0900 0300 65746830 00 000000"
             )
+        );
+    }
+
+    #[test]
+    fn a_bridge_is_made_and_joined() {
+        // RTM_NEWLINK 16; IFLA_IFNAME 3, IFLA_LINKINFO 18 with IFLA_INFO_KIND 1.
+        let request = Request::AddBridge { name: "br0".into() };
+        let expected = "0800 0300 62723000  1000 1200  0b00 0100 62726964676500 00";
+        let bytes = request.to_bytes(1);
+        assert_eq!(
+            (&bytes[4..8], &bytes[32..]),
+            (&hex("1000 0506")[..], &hex(expected)[..])
+        );
+        // RTM_SETLINK 19; IFLA_MASTER 10.
+        let request = Request::JoinBridge { index: 2, bridge: 7 };
+        let bytes = request.to_bytes(1);
+        assert_eq!(bytes[4..8], hex("1300 0500"));
+        assert_eq!(
+            bytes[16..],
+            hex("00 00 0000 02000000 00000000 00000000  0800 0a00 07000000")
         );
     }
 

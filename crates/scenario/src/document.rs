@@ -25,6 +25,10 @@ pub(crate) struct Document {
     pub run: RunDoc,
     /// Values for all nodes and links that do not give their own.
     pub defaults: Option<DefaultsDoc>,
+    /// `none` (default); `auto`: an address of each IP version for every interface that has none; or the networks to take them from.
+    pub addressing: Option<Flexible<AddressingDoc>>,
+    /// `none` (default), or `auto`: static routes along the shortest paths, as they are at the start.
+    pub routing: Option<Text>,
     /// Nodes by name; at least one.
     #[schemars(with = "Entries<NodeDoc>", extend("minProperties" = 1))]
     pub nodes: Spanned<Entries<NodeDoc>>,
@@ -60,6 +64,16 @@ pub(crate) struct RunDoc {
     /// Most bytes of each standard output and error of a program, 1GiB by default. Beyond it programs get ENOSPC.
     #[schemars(with = "Option<SizeText>")]
     pub output_limit: Option<Text>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Addressing")]
+pub(crate) struct AddressingDoc {
+    /// An IPv4 network, 10.0.0.0/8 by default, or `none`.
+    pub ipv4: Option<Text>,
+    /// An IPv6 network, fd00::/48 by default, or `none`.
+    pub ipv6: Option<Text>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -105,7 +119,7 @@ pub(crate) struct NodeDefaultsDoc {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Node")]
 pub(crate) struct NodeDoc {
-    /// `host` (default) or `router`, which forwards IPv4 and IPv6.
+    /// `host` (default); `router`, which forwards IPv4 and IPv6; or `switch`, which joins its links to one network.
     pub kind: Option<Text>,
     /// Where a picture shows it: x and y.
     pub position: Option<[f64; 2]>,

@@ -63,6 +63,13 @@ pub enum NodeKind {
     Host,
     /// Forwards IPv4 and IPv6: the sysctls for it are among [`Node::sysctls`] already.
     Router,
+    /// Forwards frames between all its interfaces, which are ports of one bridge. It has no addresses.
+    Switch,
+}
+
+impl NodeKind {
+    /// Name of the bridge of a switch.
+    pub const BRIDGE: &str = "br0";
 }
 
 /// A node: a Linux kernel with interfaces, files and programs.

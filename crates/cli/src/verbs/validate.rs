@@ -14,6 +14,9 @@ pub struct Args {
     /// Print the findings as JSON; the exit code is as without
     #[arg(long)]
     json: bool,
+    /// Print each node's addresses and routes, those of `addressing` and `routing` included
+    #[arg(long, conflicts_with = "json")]
+    plan: bool,
 }
 
 /// What `--json` prints.
@@ -50,6 +53,34 @@ struct Finding {
     hint: Option<String>,
 }
 
+/// A paragraph for each node: its interfaces with addresses, then its routes.
+fn plan(scenario: &Scenario) -> String {
+    let mut text = String::new();
+    for node in &scenario.nodes {
+        text += &format!("{}\n", node.name);
+        let width = node
+            .interfaces
+            .iter()
+            .map(|interface| interface.name.len())
+            .max()
+            .unwrap_or(0);
+        for interface in &node.interfaces {
+            let addresses: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
+            let line = format!("  {:width$}  {}", interface.name, addresses.join(" "));
+            text += &format!("{}\n", line.trim_end());
+        }
+        for route in &node.routes {
+            text += &format!("  {}", route.to);
+            let via = route.via.map(|via| format!(" via {via}"));
+            let dev = route.dev.as_ref().map(|dev| format!(" dev {dev}"));
+            let metric = route.metric.map(|metric| format!(" metric {metric}"));
+            text.extend([via, dev, metric].into_iter().flatten());
+            text += "\n";
+        }
+    }
+    text
+}
+
 /// Checks the file and says what is in it, or what is wrong with it.
 pub fn run(args: &Args) -> Outcome {
     if !args.json {
@@ -57,6 +88,9 @@ pub fn run(args: &Args) -> Outcome {
         check_roots(&scenario)?;
         for warning in &scenario.warnings {
             eprintln!("warning: {warning}");
+        }
+        if args.plan {
+            return super::print(&plan(&scenario));
         }
         let counts = Counts::of(&scenario);
         return super::print(&format!(

@@ -4,6 +4,7 @@ mod address;
 mod leaf;
 mod link;
 mod node;
+mod plan;
 mod process;
 
 use std::ops::RangeInclusive;
@@ -96,6 +97,7 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
     let mut nodes = node::all(&document.nodes.value, &settings)?;
     let links = link::all(&document.links, defaults.link.as_ref(), &ends)?;
     let events = link::events(&document.events, &mut nodes, &links, &run)?;
+    plan::fill_in(document, &mut nodes, &links)?;
     let warnings = address::check_clashes(&document.nodes.value, &nodes, &links)?;
     process::check_times(document, &nodes, SimTime::ZERO + run.stop)?;
     let name = match &document.name {

@@ -47,6 +47,14 @@ const MTU_RANGE: std::ops::RangeInclusive<u64> = 68..=9216;
 /// Longest label of a host name (RFC 1035); Linux takes 64 bytes.
 const NAME_MAX: usize = 63;
 
+const KINDS: [NodeKind; 3] = [NodeKind::Host, NodeKind::Router, NodeKind::Switch];
+
+/// Keeps a switch from speaking itself: it has no addresses.
+const SILENCE: &[(&str, &str)] = &[
+    ("net.ipv6.conf.all.disable_ipv6", "1"),
+    ("net.ipv6.conf.default.disable_ipv6", "1"),
+];
+
 /// What makes a router.
 const FORWARDING: &[(&str, &str)] = &[("net.ipv4.ip_forward", "1"), ("net.ipv6.conf.all.forwarding", "1")];
 
@@ -69,9 +77,12 @@ pub(super) fn all(docs: &Entries<NodeDoc>, settings: &Settings<'_>) -> Result<Ve
 
 fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Result<Node, Problem> {
     let kind = match &doc.kind {
-        Some(kind) => [NodeKind::Host, NodeKind::Router][leaf::one_of(kind, "a kind of node", &["host", "router"])?],
+        Some(kind) => KINDS[leaf::one_of(kind, "a kind of node", &["host", "router", "switch"])?],
         None => NodeKind::Host,
     };
+    if kind == NodeKind::Switch {
+        check_switch(name, doc, &settings.ends.by_node[index])?;
+    }
     let defaults = settings.defaults;
     let kernel = doc.kernel.as_ref().or(defaults.and_then(|node| node.kernel.as_ref()));
     let kernel = match kernel {
@@ -136,6 +147,31 @@ fn one(index: usize, name: &Text, doc: &NodeDoc, settings: &Settings<'_>) -> Res
         processes: processes.collect::<Result<_, _>>()?,
         root,
     })
+}
+
+/// A switch has no addresses and no routes.
+fn check_switch(name: &Text, doc: &NodeDoc, interfaces: &[String]) -> Result<(), Problem> {
+    if interfaces.iter().any(|interface| interface == NodeKind::BRIDGE) {
+        let message = format!("the switch `{}` has an interface `{}`", name.value, NodeKind::BRIDGE);
+        return Err(
+            Problem::new(name.at, message).hint("this is the name of its bridge: give its interface another one")
+        );
+    }
+    let short = doc.addresses.0.first().map(|(name, _)| name);
+    let mut long = doc
+        .interfaces
+        .0
+        .iter()
+        .filter(|(_, interface)| interface.addresses.is_some());
+    if let Some(name) = short.or(long.next().map(|(name, _)| name)) {
+        return Err(Problem::new(name.at, "a switch has no addresses").hint("`kind: router` forwards between networks"));
+    }
+    match doc.routes.first() {
+        Some(route) => {
+            Err(Problem::new(route.at, "a switch has no routes").hint("`kind: router` forwards between networks"))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Whether a node may be called so.
@@ -341,8 +377,12 @@ fn sysctls(
     defaults: Option<&Entries<Text>>,
     own: &Entries<Text>,
 ) -> Result<BTreeMap<String, String>, Problem> {
-    let forwarding = if kind == NodeKind::Router { FORWARDING } else { &[] };
-    let mut all: BTreeMap<String, String> = forwarding
+    let of_kind = match kind {
+        NodeKind::Host => &[],
+        NodeKind::Router => FORWARDING,
+        NodeKind::Switch => SILENCE,
+    };
+    let mut all: BTreeMap<String, String> = of_kind
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .collect();
