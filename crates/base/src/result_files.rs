@@ -6,6 +6,8 @@ pub const MANIFEST: &str = "manifest.json";
 pub const SUMMARY: &str = "summary.json";
 /// The digest of each interface on its way.
 pub const TRAIL: &str = "trail.json";
+/// What links did in each interval.
+pub const LINKS: &str = "links.csv";
 /// Every file that the run made.
 pub const FILES: &str = "files.list";
 /// Folder of the captures.
@@ -22,9 +24,10 @@ pub const SUMMARY_TEMPORARY: &str = "summary.json.tmp";
 pub const TRAIL_TEMPORARY: &str = "trail.json.tmp";
 
 /// All of them.
-pub const ALL: [&str; 10] = [
+pub const ALL: [&str; 11] = [
     MANIFEST,
     SUMMARY,
+    LINKS,
     FILES,
     PCAP,
     INPUT,

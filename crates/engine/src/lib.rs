@@ -21,6 +21,7 @@ mod layout;
 mod lifecycle;
 mod links;
 mod live;
+mod measure;
 mod netlink;
 mod node;
 mod pacer;

@@ -28,6 +28,14 @@ impl Links {
         Self { specs, ends }
     }
 
+    /// Sending end, receiving end, and their names, of each direction.
+    pub fn directions(&self) -> impl Iterator<Item = (IfaceId, IfaceId, (&str, &str))> {
+        self.specs.iter().zip(&self.ends).flat_map(|(link, (a, b))| {
+            let (a, b) = (a.as_str(), b.as_str());
+            [(link.a, link.b, (a, b)), (link.b, link.a, (b, a))]
+        })
+    }
+
     /// The least time a frame needs from one kernel to another, ns.
     pub fn lookahead_ns(nodes: &[Node]) -> u64 {
         let leaving = |node: &Node| {

@@ -26,6 +26,7 @@ use crate::host::code_of;
 use crate::host_memory::MemoryGuard;
 use crate::links::Links;
 use crate::live::{Identity, Live, LiveOptions, Network};
+use crate::measure::Measure;
 use crate::node::{Body, Node};
 use crate::roots::Roots;
 use crate::shared::{Progress, Shared};
@@ -89,6 +90,7 @@ pub struct Simulation {
     books: Books,
     events: Vec<Event>,
     links: Links,
+    measure: Option<Measure>,
     stop_ns: u64,
     has_programs: bool,
     /// Numbers the events the scenario itself makes.
@@ -163,13 +165,17 @@ impl Simulation {
             .progress
             .stop_ns
             .store(scenario.run.stop.as_ns(), Ordering::Relaxed);
-        match blame_host(build::build(scenario, &options, &mut books)) {
-            Ok(parts) => Ok(Self {
+        let links = Links::new(scenario.links.clone(), link_ends(scenario));
+        let built = make_measure(scenario, &links, &books)
+            .and_then(|measure| Ok((measure, build::build(scenario, &options, &mut books)?)));
+        match blame_host(built) {
+            Ok((measure, parts)) => Ok(Self {
                 nodes: parts.nodes,
                 windows: parts.windows,
                 books,
                 events: scenario.events.clone(),
-                links: Links::new(scenario.links.clone(), link_ends(scenario)),
+                links,
+                measure,
                 stop_ns: scenario.run.stop.as_ns(),
                 has_programs: scenario.nodes.iter().any(|node| !node.processes.is_empty()),
                 source: parts.source,
@@ -196,7 +202,8 @@ impl Simulation {
         let run = blame_host(self.run_windows())
             .and_then(|ended| self.live.finish(ended, self.windows.done_ns()).map(|()| ended))
             .and_then(|ended| self.check_setup(ended))
-            .and_then(|ended| self.flush_captures().map(|()| ended));
+            .and_then(|ended| self.flush_captures().map(|()| ended))
+            .and_then(|ended| self.end_measurements(ended).map(|()| ended));
         if let Some(debug) = self.debug {
             (debug.node)("");
         }
@@ -234,7 +241,7 @@ impl Simulation {
                 lookahead_ns = Links::lookahead_ns(&self.nodes);
             }
             let Some(limit_ns) = limit_ns else { continue };
-            match self.windows.step(&mut self.nodes, lookahead_ns, limit_ns)? {
+            match self.step(lookahead_ns, limit_ns)? {
                 Step::Ran(start_ns, _) => self.books.shared.progress.virtual_ns.store(start_ns, Ordering::Relaxed),
                 Step::Idle if limit_ns < due_ns => {}
                 Step::Idle if due_ns == stop_ns => match self.at_end(Ended::Stop, stop_ns) {
@@ -281,6 +288,15 @@ impl Simulation {
         }
     }
 
+    /// Runs one window, as [`Windows::step`] does, and takes the measurements that are due before its end.
+    #[inline]
+    fn step(&mut self, lookahead_ns: u64, limit_ns: u64) -> Result<Step, EngineError> {
+        match &mut self.measure {
+            None => self.windows.step(&mut self.nodes, lookahead_ns, limit_ns),
+            Some(measure) => measure.step(&mut self.nodes, &mut self.windows, &self.links, lookahead_ns, limit_ns),
+        }
+    }
+
     /// The run would end at `at_ns`. None: it waits for clients.
     fn at_end(&mut self, ended: Ended, at_ns: u64) -> Option<Ended> {
         let ended = self.live.at_end(ended, at_ns);
@@ -315,6 +331,24 @@ impl Simulation {
         Ok(())
     }
 
+    /// The last of the measurements.
+    fn end_measurements(&mut self, ended: Ended) -> Result<(), EngineError> {
+        let at_ns = self.virtual_time_ns(ended);
+        match &mut self.measure {
+            Some(measure) => measure.finish(&mut self.nodes, &self.links, at_ns),
+            None => Ok(()),
+        }
+    }
+
+    /// How far the run has come, ns.
+    fn virtual_time_ns(&self, ended: Ended) -> u64 {
+        let last_ns = self.nodes.iter().map(Node::now_ns).max().unwrap_or(0);
+        match ended {
+            Ended::Stop => self.stop_ns.max(last_ns),
+            _ => last_ns,
+        }
+    }
+
     /// Writes everything there is to tell.
     fn finish(mut self, ended: Ended, error: Option<&EngineError>) -> Result<RunOutcome, EngineError> {
         for node in &mut self.nodes {
@@ -332,11 +366,7 @@ impl Simulation {
             );
             self.books.shared.warn("cpuid_not_masked", None, &text);
         }
-        let last_ns = self.nodes.iter().map(Node::now_ns).max().unwrap_or(0);
-        let virtual_time_ns = match ended {
-            Ended::Stop => self.stop_ns.max(last_ns),
-            _ => last_ns,
-        };
+        let virtual_time_ns = self.virtual_time_ns(ended);
         self.books
             .shared
             .progress
@@ -458,6 +488,14 @@ fn network<'a>(nodes: &'a mut [Node], windows: &'a mut Windows<Body>, links: &'a
 fn link_ends(scenario: &Scenario) -> Vec<(String, String)> {
     let ends = |link: &LinkSpec| (scenario.iface_name(link.a), scenario.iface_name(link.b));
     scenario.links.iter().map(ends).collect()
+}
+
+/// The measurements that a scenario asks for.
+fn make_measure(scenario: &Scenario, links: &Links, books: &Books) -> Result<Option<Measure>, EngineError> {
+    let Some(interval) = scenario.run.measure else {
+        return Ok(None);
+    };
+    Ok(Some(Measure::new(books.out.link_series()?, interval.as_ns(), links)))
 }
 
 /// The live part of a run, which numbers its events after those of all kernels.

@@ -115,6 +115,13 @@ impl<M> Windows<M> {
         self.done_ns
     }
 
+    /// The last window ends at `end_ns`, no sooner, unless something is still due before.
+    pub fn pass(&mut self, end_ns: u64) {
+        if self.earliest_ns() >= end_ns {
+            self.done_ns = self.done_ns.max(end_ns);
+        }
+    }
+
     /// Whether nothing is left to do at times of past windows; without lookahead an instant takes several.
     pub fn is_settled(&mut self) -> bool {
         self.earliest_ns() >= self.done_ns

@@ -35,4 +35,8 @@ pub struct Counters {
     pub corrupted: u64,
     /// Frames that arrive before one that was offered earlier.
     pub reordered: u64,
+    /// Frames that were put on the wire, lost ones included.
+    pub sent: u64,
+    /// How long these waited for the wire, all together, ns.
+    pub waited_ns: u64,
 }

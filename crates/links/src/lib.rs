@@ -24,7 +24,7 @@ mod queue;
 mod serializer;
 
 pub use counters::{Counters, Dropped};
-pub use link::{Delivery, DropCause, Link, Verdict};
+pub use link::{Backlog, Delivery, DropCause, Link, Verdict};
 pub use params::{LinkChange, LinkParams, QueueLimit};
 pub use serializer::{ETHERNET_OVERHEAD_BYTES, MIN_FRAME_BYTES, wire_bytes};
 pub use smallvec::SmallVec;

@@ -20,6 +20,17 @@ pub struct Delivery {
     pub carrier: u32,
 }
 
+/// What waits in a direction of a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backlog {
+    /// Frames in the link's own queue; none where frames wait in the sender.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// How long a frame that is offered now would wait for the wire, ns.
+    pub wait_ns: u64,
+}
+
 /// Why a frame does not arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DropCause {
@@ -62,6 +73,8 @@ pub struct Link {
     last_arrival: SimTime,
     /// How often the link went down.
     carrier: u32,
+    /// Longest wait for the wire since [`Link::take_longest_wait_ns`], ns.
+    longest_wait_ns: u64,
 }
 
 impl Link {
@@ -76,6 +89,7 @@ impl Link {
             last_offer: SimTime::ZERO,
             last_arrival: SimTime::ZERO,
             carrier: 0,
+            longest_wait_ns: 0,
         }
     }
 
@@ -105,6 +119,10 @@ impl Link {
         if own_queue {
             self.queue.push(slot.start, len_bytes);
         }
+        let waited_ns = slot.start.as_ns() - now.as_ns();
+        self.counters.sent += 1;
+        self.counters.waited_ns += waited_ns;
+        self.longest_wait_ns = self.longest_wait_ns.max(waited_ns);
         let departure = if own_queue { now } else { slot.end };
         if fate.lost {
             self.counters.dropped.loss += 1;
@@ -196,6 +214,21 @@ impl Link {
     /// Its values now.
     pub fn params(&self) -> &LinkParams {
         &self.params
+    }
+
+    /// What waits at `now`, which must not be before the last offer.
+    pub fn backlog(&mut self, now: SimTime) -> Backlog {
+        let (frames, bytes) = self.queue.length(now);
+        Backlog {
+            frames,
+            bytes,
+            wait_ns: self.wire.free_at().as_ns().saturating_sub(now.as_ns()),
+        }
+    }
+
+    /// The longest that a frame offered since the last call waited for the wire, ns.
+    pub fn take_longest_wait_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.longest_wait_ns)
     }
 
     /// Its counts so far.

@@ -44,6 +44,12 @@ impl Queue {
         self.bytes += u64::from(len_bytes);
     }
 
+    /// Frames that wait at `now`, and their bytes.
+    pub fn length(&mut self, now: SimTime) -> (u64, u64) {
+        self.drain(now);
+        (self.waiting.len() as u64, self.bytes)
+    }
+
     /// Drops all that wait.
     pub fn clear(&mut self) {
         *self = Self::default();

@@ -2,6 +2,7 @@
 
 use crate::error::{Result, ResultsError};
 use crate::kernel_log::KernelLog;
+use crate::link_series::LinkSeries;
 use crate::manifest::{GENERATOR, Manifest};
 use crate::pcap::PcapWriter;
 use crate::summary::Summary;
@@ -14,7 +15,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use windtunnel_base::result_files::{self, CONTROL, FILES, INPUT, MANIFEST, PCAP, SUMMARY, TRAIL};
+use windtunnel_base::result_files::{self, CONTROL, FILES, INPUT, LINKS, MANIFEST, PCAP, SUMMARY, TRAIL};
 
 /// Enough for summary and manifest of some hundred programs.
 const RESERVE_BYTES: i64 = 256 << 10;
@@ -154,6 +155,12 @@ impl OutDir {
     /// Starts the log of what clients did to the run: `input.jsonl`.
     pub fn input_log(&self) -> Result<File> {
         self.new_file(INPUT)
+    }
+
+    /// `links.csv`.
+    pub fn link_series(&self) -> Result<LinkSeries> {
+        let file = self.new_file(LINKS)?;
+        Ok(LinkSeries::new(file, self.path.join(LINKS)))
     }
 
     /// Links `control.sock` to the run's socket, while it lasts.

@@ -61,6 +61,9 @@ pub(crate) struct RunDoc {
     pub preempt: Option<Text>,
     /// `none` (default) or `all`: which interfaces are captured unless they say so themselves.
     pub capture: Option<Text>,
+    /// Span of virtual time after which, again and again, links are measured, for links.csv; not at all by default.
+    #[schemars(with = "Option<DurationText>")]
+    pub measure: Option<Text>,
     /// Most bytes of each standard output and error of a program, 1GiB by default. Beyond it programs get ENOSPC.
     #[schemars(with = "Option<SizeText>")]
     pub output_limit: Option<Text>,

@@ -42,6 +42,8 @@ pub struct Run {
     pub output_limit_bytes: u64,
     /// What happens to programs that run on and on.
     pub preempt: Preempt,
+    /// How often links are measured; none: not at all.
+    pub measure: Option<SimDuration>,
 }
 
 /// What happens to a program that runs on and on without a system call.

@@ -41,6 +41,9 @@ pub struct Args {
     /// Virtual time at which to stop, instead of the scenario's: 500ms, 10s, 2min
     #[arg(long, value_name = "TIME")]
     stop: Option<SimDuration>,
+    /// Measure links after each such span of virtual time, for links.csv, instead of the scenario's: 10ms
+    #[arg(long, value_name = "TIME")]
+    measure: Option<SimDuration>,
     /// Wait for `windtunnel shell` and others at the end, until `windtunnel stop` or Ctrl-C: virtual time stands still while nobody is there
     #[arg(long)]
     hold: bool,
@@ -91,6 +94,9 @@ pub fn run(args: &Args) -> Outcome {
                     .hint("the scenario's `epoch` and `--stop` must add up to 2106-02-07 at most"),
             );
         }
+    }
+    if let Some(interval) = args.measure {
+        scenario.run.set_measure(interval).map_err(Failure::user)?;
     }
     let replay = match &args.replay {
         None => None,

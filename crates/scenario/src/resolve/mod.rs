@@ -17,6 +17,7 @@ use crate::document::{DefaultsDoc, Document, RunDoc};
 use crate::error::{ChangeError, Mark, Problem, ScenarioError};
 use crate::model::{Action, Preempt, Run, Scenario};
 use crate::reader;
+use crate::text::Text;
 
 /// Kernel series that can be asked for.
 const KERNELS: &[&str] = &["6.12"];
@@ -120,10 +121,39 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
 }
 
 impl Run {
+    /// Has links measured after each `interval`, whatever the file says.
+    ///
+    /// # Errors
+    /// A text, when that is too short.
+    pub fn set_measure(&mut self, interval: SimDuration) -> Result<(), String> {
+        if interval < INTERVAL_MIN {
+            return Err(format!(
+                "`{interval}` is no interval for measurements; allowed: at least {INTERVAL_MIN}"
+            ));
+        }
+        self.measure = Some(interval);
+        Ok(())
+    }
+
     /// Whether all its dates can be written.
     pub fn ends_in_time(&self) -> bool {
         self.epoch_s + self.stop.as_ns() / 1_000_000_000 < LAST_S
     }
+}
+
+/// Of measurements: a shorter one would be measuring single frames, which captures do.
+const INTERVAL_MIN: SimDuration = SimDuration::from_us(1);
+
+fn interval(text: &Text) -> Result<SimDuration, Problem> {
+    let interval: SimDuration = leaf::quantity(text)?;
+    if interval < INTERVAL_MIN {
+        return Err(
+            Problem::new(text.at, format!("`{}` is no interval for measurements", text.value))
+                .allowed(format!("at least {INTERVAL_MIN}"))
+                .hint("`capture: all` records every frame"),
+        );
+    }
+    Ok(interval)
 }
 
 /// The run, and whether all interfaces are captured.
@@ -150,6 +180,7 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
         None => Preempt::default(),
     };
     let run = Run {
+        measure: doc.measure.as_ref().map(interval).transpose()?,
         stop,
         seed,
         epoch_s,

@@ -1,0 +1,147 @@
+//! Measurements of links at intervals of virtual time. They look at what links know, between two windows, and touch no node: a run with
+//! them is the run without.
+
+use windtunnel_base::SimTime;
+use windtunnel_results::{LinkInterval, LinkSeries};
+
+use crate::error::EngineError;
+use crate::links::Links;
+use crate::node::{Body, Node};
+use crate::window::{Step, Windows};
+
+const BITS: u128 = 8;
+const NS_PER_S: u128 = 1_000_000_000;
+
+/// The measurements of a run.
+#[derive(Debug)]
+pub struct Measure {
+    series: LinkSeries,
+    interval_ns: u64,
+    /// When the last interval ended, ns.
+    done_ns: u64,
+    /// By direction, in the order of [`Links::directions`].
+    before: Vec<Totals>,
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    offered: (u64, u64),
+    delivered: (u64, u64),
+    lost: u64,
+    queue_full: u64,
+    link_down: u64,
+    sent: u64,
+    waited_ns: u64,
+}
+
+impl Measure {
+    /// Measurements after each `interval_ns`.
+    pub fn new(series: LinkSeries, interval_ns: u64, links: &Links) -> Self {
+        Self {
+            series,
+            interval_ns,
+            done_ns: 0,
+            before: vec![Totals::default(); links.directions().count()],
+        }
+    }
+
+    /// Runs one window as [`Windows::step`] does, in parts that end where measurements are due. The parts together are the window:
+    /// whether the run goes on after it does not depend on measurements.
+    ///
+    /// # Errors
+    /// As [`Windows::step`], and when a measurement cannot be written.
+    pub fn step(
+        &mut self,
+        nodes: &mut [Node],
+        windows: &mut Windows<Body>,
+        links: &Links,
+        lookahead_ns: u64,
+        limit_ns: u64,
+    ) -> Result<Step, EngineError> {
+        let start_ns = windows.earliest_ns();
+        // Until then nothing happens. A run that waits for its visitors has no limit: there is nothing to measure, either.
+        let quiet_ns = start_ns.min(limit_ns);
+        while self.next_ns() <= quiet_ns && quiet_ns < u64::MAX {
+            self.take(nodes, links, self.next_ns())?;
+        }
+        if start_ns >= limit_ns {
+            return Ok(Step::Idle);
+        }
+        let end_ns = start_ns.saturating_add(lookahead_ns.max(1)).min(limit_ns);
+        while self.next_ns() < end_ns {
+            let at_ns = self.next_ns();
+            windows.step(nodes, lookahead_ns, at_ns)?;
+            self.take(nodes, links, at_ns)?;
+        }
+        windows.step(nodes, lookahead_ns, end_ns)?;
+        windows.pass(end_ns);
+        Ok(Step::Ran(start_ns, end_ns))
+    }
+
+    /// When the next one is due, ns.
+    fn next_ns(&self) -> u64 {
+        self.done_ns.saturating_add(self.interval_ns)
+    }
+
+    /// All that was due before `at_ns` has happened: writes down what happened since the last time.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn take(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64) -> Result<(), EngineError> {
+        let span_ns = u128::from(at_ns - self.done_ns);
+        for ((from, to, names), before) in links.directions().zip(&mut self.before) {
+            let receiver = &nodes[to.node.index()].ports[to.index as usize];
+            let delivered = (receiver.received_frames, receiver.received_bytes);
+            let link = &mut nodes[from.node.index()].ports[from.index as usize].link;
+            let backlog = link.backlog(SimTime(at_ns));
+            let max_wait_ns = link.take_longest_wait_ns();
+            let counters = link.counters();
+            let now = Totals {
+                offered: (counters.frames, counters.bytes),
+                delivered,
+                lost: counters.dropped.loss,
+                queue_full: counters.dropped.queue,
+                link_down: counters.dropped.down,
+                sent: counters.sent,
+                waited_ns: counters.waited_ns,
+            };
+            let delivered_bytes = now.delivered.1 - before.delivered.1;
+            let bits = u128::from(delivered_bytes) * BITS * NS_PER_S;
+            let waits = (now.waited_ns - before.waited_ns).checked_div(now.sent - before.sent);
+            self.series.add(&LinkInterval {
+                time_ns: at_ns,
+                from: names.0,
+                to: names.1,
+                offered_frames: now.offered.0 - before.offered.0,
+                offered_bytes: now.offered.1 - before.offered.1,
+                delivered_frames: now.delivered.0 - before.delivered.0,
+                delivered_bytes,
+                lost_frames: now.lost - before.lost,
+                queue_full_frames: now.queue_full - before.queue_full,
+                link_down_frames: now.link_down - before.link_down,
+                throughput_bps: bits.checked_div(span_ns).map_or(0, |bps| bps as u64),
+                mean_wait_ns: waits.unwrap_or(0),
+                max_wait_ns,
+                wait_ns: backlog.wait_ns,
+                queue_frames: backlog.frames,
+                queue_bytes: backlog.bytes,
+            })?;
+            *before = now;
+        }
+        self.done_ns = at_ns;
+        Ok(())
+    }
+
+    /// The run is over at `at_ns`: the last interval, which may be shorter.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn finish(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64) -> Result<(), EngineError> {
+        if at_ns > self.done_ns {
+            self.take(nodes, links, at_ns)?;
+        }
+        self.series.flush()?;
+        Ok(())
+    }
+}
