@@ -131,7 +131,10 @@ impl Memory<'_> {
     /// `back` is 1 for a return address, whose call may be the last instruction of its function.
     fn frame(&self, address: u64, back: u64, certain: bool) -> BacktraceFrame {
         let address = address - self.base;
-        let name = self.image.symbols().and_then(|symbols| symbols.name(address - back));
+        let name = self
+            .image
+            .symbols()
+            .and_then(|symbols| symbols.name(address.saturating_sub(back)));
         BacktraceFrame { address, name, certain }
     }
 
