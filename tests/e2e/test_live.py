@@ -434,8 +434,12 @@ def test_the_end_of_the_run_ends_its_clients(live: Callable[..., Run], terminal:
     assert shell.restored()
 
 
-def test_a_replay_is_the_same_run(live: Callable[..., Run], terminal: Callable[..., Terminal]) -> None:
-    run = live(two_hosts())
+@pytest.mark.parametrize("options", [[], ["--isolate"]])
+def test_a_replay_is_the_same_run(
+    live: Callable[..., Run], terminal: Callable[..., Terminal], options: list[str]
+) -> None:
+    """Also if the first had its nodes isolated from each other."""
+    run = live(two_hosts(), *options)
     shell = terminal(run, "shell", "h1")
     shell.expect("[#$] ")
     for number in range(3):

@@ -8,7 +8,7 @@ use std::time::Instant;
 use windtunnel_base::{Rng, random};
 use windtunnel_kernel::{BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState, abi};
 use windtunnel_links::{Link, LinkParams};
-use windtunnel_process::trap::{TrapThread, Watched};
+use windtunnel_process::trap::{TrapThread, Watched, watch_regions};
 use windtunnel_process::{FileLimits, ImageHook, NodeConfig, ProcessHost};
 use windtunnel_results::{KernelRecord, Manifest, ScenarioRecord, hex};
 use windtunnel_scenario::{Node as NodeSpec, Scenario};
@@ -72,8 +72,8 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
     let host_vectors = VectorState::of_this_cpu();
     let image = Image::open(&options.kernel_image)?;
     let image_hook = options.debug.map(|debug| image_hook(debug, books.shared.nodes.clone()));
-    let files =
-        windtunnel_process::Shared::with_roots(&options.roots.files(), image_hook).map_err(EngineError::Shared)?;
+    let files = windtunnel_process::Shared::with_roots(&options.roots.files(), image_hook, scenario.run.isolate)
+        .map_err(EngineError::Shared)?;
     let words = LastWords {
         out: books.out.clone(),
         manifest: books.manifest.clone(),
@@ -89,6 +89,8 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
     let watched = Watched::default();
     let habits = Habits::new(scenario.run.preempt, options.stop_flag.clone());
     let watchdog = Watchdog::start(books.shared.clone(), words, watched.clone(), habits);
+    let regions = Layout::new(scenario.nodes.len())?.regions();
+    watch_regions(scenario.run.isolate.then_some(&regions));
     let traps = TrapThread::install_watched(ThreadContext::install()?, watched)?;
     books.shared.simulation_tid.store(traps.tid(), Ordering::Relaxed);
     // A program may find out by a cpuid that nobody saw what the processor has, and use it.
@@ -284,10 +286,13 @@ impl Builder<'_> {
             node: spec.name.clone(),
             source,
         })?;
+        let shutter = instance.shutter();
+        instance.host_mut().programs.set_shutter(shutter);
         let ups: Vec<bool> = self.ups(number);
         let source = Source::new(number as u32 + FIRST_KERNEL);
         let debug = self.options.debug.map(|debug| debug.node);
         let mut node = Node::new(number as u32, instance, ports, programs, source, shared, debug);
+        node.isolate(&self.files);
         for (nic, up) in ups.into_iter().enumerate() {
             if !up {
                 node.start_without_carrier(nic as u32);

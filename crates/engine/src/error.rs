@@ -143,7 +143,10 @@ pub enum EngineError {
         at: SimTime,
     },
     /// A kernel is lost.
-    #[error("the kernel of node {node} crashed at {at} (seed {seed})\n{crash}\nlast lines of its log:\n{log_tail}")]
+    #[error(
+        "the kernel of node {node} crashed at {at} (seed {seed})\n{crash}{}\nlast lines of its log:\n{log_tail}",
+        line(elsewhere)
+    )]
     Crash {
         /// The node.
         node: String,
@@ -153,6 +156,10 @@ pub enum EngineError {
         seed: u64,
         /// Registers and backtrace.
         crash: Box<Crash>,
+        /// Whose memory it was after, if not its own.
+        elsewhere: Option<String>,
+        /// Whether programs were kept from the memory of other nodes.
+        isolated: bool,
         /// The last lines of its kernel log.
         log_tail: String,
     },
@@ -194,9 +201,35 @@ pub enum EngineError {
     Internal(String),
 }
 
+/// What may have been the cause where a kernel or the engine seems to be to blame; goes on after a hint.
+pub fn stray_write(isolated: bool) -> &'static str {
+    match isolated {
+        false => {
+            "or a program has written through a stray pointer to memory that is not its own: run it with `--isolate`, which \
+             stops and reports that where it is another node's"
+        }
+        true => {
+            "or a program has written through a stray pointer to memory of its own node's kernel or of the engine, from which \
+             `--isolate` does not keep it"
+        }
+    }
+}
+
 /// Whether a kernel gave up for want of memory (mm/oom_kill.c).
 fn ran_out_of_memory(crash: &Crash) -> bool {
     crash.message.starts_with("System is deadlocked on memory")
+}
+
+fn bug_or_stray_write(isolated: bool) -> String {
+    format!(
+        "this is a bug: please report it with the scenario and the seed; {}",
+        stray_write(isolated)
+    )
+}
+
+/// A further line, if there is one.
+fn line(text: &Option<String>) -> String {
+    text.as_ref().map(|text| format!("\n  {text}")).unwrap_or_default()
 }
 
 fn stderr_part(stderr: &str) -> String {
@@ -259,9 +292,8 @@ impl EngineError {
             Self::Crash { crash, .. } if ran_out_of_memory(crash) => {
                 Some("its kernel had no memory left: give the node more `memory`".into())
             }
-            Self::Crash { .. } | Self::Internal(_) => {
-                Some("this is a bug: please report it with the scenario and the seed".into())
-            }
+            Self::Crash { isolated, .. } => Some(bug_or_stray_write(*isolated)),
+            Self::Internal(_) => Some(bug_or_stray_write(false)),
             _ => None,
         }
     }

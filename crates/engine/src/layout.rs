@@ -14,6 +14,7 @@
 use std::ops::Range;
 
 use windtunnel_kernel::abi;
+use windtunnel_process::trap::Regions;
 
 use crate::error::EngineError;
 
@@ -71,6 +72,14 @@ impl Layout {
             stride: share.min(STRIDE_MAX),
             node_count,
         })
+    }
+
+    /// Where all nodes are.
+    pub fn regions(&self) -> Regions {
+        Regions {
+            all: REGIONS_START..REGIONS_START + self.node_count * self.stride,
+            stride: self.stride,
+        }
     }
 
     /// The region of node number `node`, whose kernel has `ram_bytes` of memory.

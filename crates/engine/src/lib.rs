@@ -38,7 +38,7 @@ mod watchdog;
 mod window;
 mod wire;
 
-pub use error::{EXIT_BROKEN, EXIT_UNUSABLE, EngineError};
+pub use error::{EXIT_BROKEN, EXIT_UNUSABLE, EngineError, stray_write};
 pub use layout::NODES_MAX;
 pub use live::LiveOptions;
 pub use roots::{Roots, check_roots};

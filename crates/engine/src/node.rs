@@ -4,6 +4,7 @@
 //! due, departures the kernel waits for, and requests of the engine.
 
 mod interact;
+mod isolate;
 
 pub use interact::{Arrived, News, What};
 
@@ -11,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use windtunnel_base::SimTime;
-use windtunnel_kernel::{Argument, Completed, Crash, Events, Frame, Instance, Received, Request, Transmitted, abi};
+use windtunnel_kernel::{
+    Argument, Completed, Crash, CrashKind, Events, Frame, Instance, Received, Request, Transmitted, abi,
+};
 
 use crate::configure::{Calls, errno_text};
 use crate::error::EngineError;
@@ -23,6 +26,7 @@ use crate::shared::Shared;
 use crate::window::{Kernel, Outbox};
 use crate::wire::Port;
 use interact::{CLIENT_KEY, Interaction};
+use isolate::Isolation;
 
 /// Entries at one instant after which a node is taken to be stuck.
 const ENTRIES_MAX: u32 = 1_000_000;
@@ -82,6 +86,8 @@ pub struct Node {
     news: Vec<ProcessNews>,
     /// NICs to ask whether their queue waits for a departure.
     touched: Vec<u32>,
+    /// Only where programs are kept from the memory of other nodes.
+    isolation: Option<Box<Isolation>>,
 }
 
 impl Node {
@@ -115,7 +121,13 @@ impl Node {
             sent: Vec::new(),
             news: Vec::new(),
             touched: Vec::new(),
+            isolation: None,
         }
+    }
+
+    /// Keeps the programs of this node from the memory of others, if `files` says that nodes are isolated.
+    pub fn isolate(&mut self, files: &Arc<windtunnel_process::Shared>) {
+        self.isolation = Isolation::new(files);
     }
 
     /// Its name.
@@ -243,6 +255,9 @@ impl Node {
     fn enter(&mut self, events: Events, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
         self.requests_wait = false;
         self.instance.host_mut().now_ns = self.now_ns;
+        if self.isolation.is_some() {
+            self.open_memory()?;
+        }
         self.shared.going_inside(self.number);
         let entered = self.instance.enter(self.now_ns, &mut self.rx, events);
         self.shared.outside();
@@ -251,7 +266,11 @@ impl Node {
             return Err(self.crashed(crash));
         }
         self.take_sent(outbox)?;
-        self.take_news()
+        self.take_news()?;
+        if self.isolation.is_some() {
+            self.look_for_wild()?;
+        }
+        Ok(())
     }
 
     /// Hands the frames that left the NICs to their links.
@@ -464,6 +483,11 @@ impl Node {
             node: self.name().to_owned(),
             at: SimTime(self.now_ns),
             seed: self.shared.seed,
+            elsewhere: match crash.kind {
+                CrashKind::Fault { address, .. } => self.elsewhere(address),
+                _ => None,
+            },
+            isolated: self.isolation.is_some(),
             crash,
             log_tail: self.instance.host().log_tail(),
         }

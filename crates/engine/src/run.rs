@@ -204,6 +204,9 @@ impl Simulation {
             .and_then(|ended| self.check_setup(ended))
             .and_then(|ended| self.flush_captures().map(|()| ended))
             .and_then(|ended| self.end_measurements(ended).map(|()| ended));
+        // However it ended, others may be looked at from here on.
+        let opened = blame_host(self.open_memory());
+        let run = run.and_then(|ended| opened.map(|()| ended));
         if let Some(debug) = self.debug {
             (debug.node)("");
         }
@@ -322,6 +325,12 @@ impl Simulation {
         self.has_programs
             && self.books.shared.busy_nodes.load(Ordering::Relaxed) == 0
             && !self.nodes.iter().any(Node::awaits_frame)
+    }
+
+    /// Makes the memory of all nodes accessible again, where they were isolated.
+    fn open_memory(&self) -> Result<(), EngineError> {
+        let problem = |errno| EngineError::Internal(format!("access to the memory of nodes: {errno}"));
+        self.files.open_all().map_err(problem)
     }
 
     /// Hands the rest of the captures to the host, where it can still fail.

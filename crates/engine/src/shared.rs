@@ -109,6 +109,12 @@ impl Shared {
         self.warnings().add(code, node, program, text);
     }
 
+    /// As [`Self::warn_of`], `times` at once.
+    pub fn warn_times(&self, code: &str, node: u32, program: &str, text: &str, times: u64) {
+        let node = Some(self.nodes[node as usize].as_str());
+        self.warnings().add_times(code, node, Some(program), text, times);
+    }
+
     /// The warnings so far.
     pub fn warnings(&self) -> MutexGuard<'_, Warnings> {
         self.warnings.lock().unwrap_or_else(|poisoned| poisoned.into_inner())

@@ -8,6 +8,7 @@
  *   deaf                runs until it gets SIGKILL
  *   send COUNT PERIOD   sends COUNT frames, one every PERIOD ns, then exits with 0
  *   panic               makes the kernel panic
+ *   reach ADDRESS       has its memory made active, and the kernel read there
  */
 #include <windtunnel/boundary.h>
 
@@ -130,6 +131,10 @@ static wt_s64 spawn(struct wt_entry *e, const struct wt_spawn *s)
 		e->next_timer_ns = e->now_ns + send_period;
 	} else if (equal(command, "panic")) {
 		ops->panic(host, "made up", 7);
+	} else if (equal(command, "reach")) {
+		ops->as_activate(host, 1);
+		(void)*(volatile wt_u64 *)number(s->argv[2]);
+		ended(pid, 0);
 	}
 	return pid;
 }

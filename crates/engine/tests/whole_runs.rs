@@ -311,6 +311,39 @@ fn a_kernel_panic_ends_the_run_with_a_report_and_keeps_results() {
     );
 }
 
+/// Where the kernel of node 1 has its RAM (src/layout.rs).
+const RAM_OF_NODE_1: u64 = 0x1000_0000_0000 + 0x40_0000_0000 + 0x4000_0000 + 61 * 4096;
+
+#[test]
+fn a_kernel_that_reaches_into_a_closed_node_ends_the_run_with_a_report() {
+    let text = chain(2, &format!("reach {RAM_OF_NODE_1}"), "", "");
+    run(&text, 1).outcome();
+    let ran = run(&text.replace("capture: all", "isolate: true"), 1);
+    let text = ran.error().to_string();
+    let whose = format!("\n  {RAM_OF_NODE_1:#x} is memory of the kernel of node n1, which was not accessible then\n");
+    for part in ["the kernel of node n0 crashed", "kernel fault: signal 11", &whose] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    assert_eq!(ran.error().exit_code(), 3);
+    assert!(
+        ran.error()
+            .hint()
+            .unwrap()
+            .contains("from which `--isolate` does not keep it")
+    );
+}
+
+#[test]
+fn a_kernel_that_does_not_say_that_a_program_runs_ends_an_isolated_run() {
+    let text = chain(2, "say hello", "", "");
+    run(&text, 1).outcome();
+    let ran = run(&text.replace("capture: all", "isolate: true"), 1);
+    assert_eq!(
+        ran.error().to_string(),
+        "internal error: a program of node n0 ran while others' memory was accessible"
+    );
+}
+
 #[test]
 fn a_program_that_is_not_there_is_told_before_anything_runs() {
     let ran = run(&one_node("    processes: [{exec: no-such-program -x}]\n"), 1);

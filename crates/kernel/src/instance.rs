@@ -18,6 +18,7 @@ use crate::map::{Mapping, Ram, map_image};
 use crate::nic::{Nic, NicConfig};
 use crate::ops::{HostContext, Ops};
 use crate::owned::Owned;
+use crate::shutter::Shutter;
 use crate::thread::{Room, call_kernel, room};
 use crate::vector::VectorState;
 
@@ -168,7 +169,7 @@ pub struct Instance<H: Host> {
     crashed: bool,
     nics: Vec<Owned<abi::Nic>>,
     image: Arc<Image>,
-    image_mapping: Mapping,
+    image_mapping: Arc<Mapping>,
     ram: Ram,
     _boot: BootArguments,
 }
@@ -222,7 +223,7 @@ impl<H: Host> Instance<H> {
             crashed: false,
             nics,
             image: image.clone(),
-            image_mapping,
+            image_mapping: Arc::new(image_mapping),
             ram,
             _boot: boot,
         };
@@ -424,6 +425,15 @@ impl<H: Host> Instance<H> {
     /// The instance's memory, for mapping parts of it into programs, and its address.
     pub fn ram(&self) -> (BorrowedFd<'_>, u64) {
         (self.ram.fd.as_fd(), self.ram.mapping.start())
+    }
+
+    /// What it writes, to be closed while others run.
+    pub fn shutter(&self) -> Shutter {
+        let base = self.image_mapping.start();
+        let written = self.image.segments().iter().filter(|segment| segment.writable);
+        let mut ranges: Vec<Range<u64>> = written.map(|s| base + s.start()..base + s.end()).collect();
+        ranges.push(self.ram.mapping.start()..self.ram.mapping.end());
+        Shutter::new(ranges, [self.image_mapping.clone(), self.ram.mapping.clone()])
     }
 
     /// Version of the kernel as it calls itself, such as "6.12.117".

@@ -19,6 +19,7 @@ mod map;
 mod nic;
 mod ops;
 mod owned;
+mod shutter;
 mod symbols;
 mod thread;
 mod vector;
@@ -30,9 +31,10 @@ pub use host::{FileName, Host, Verdict};
 pub use image::{Image, ImageError, MAX_IMAGE_BYTES, PAGE_BYTES, Segment};
 pub use instance::{BootConfig, DrainTx, Events, Instance, KernelError, Received, Transmitted};
 pub use nic::{Nic, NicConfig};
+pub use shutter::Shutter;
 pub use symbols::Symbols;
 pub use thread::{
-    ProgramFault, ThreadContext, ThreadError, comm_text, note_kernel_fault, program_fault, program_name, read_comm,
-    running_program,
+    ProgramFault, ThreadContext, ThreadError, comm_text, forget_active, note_kernel_fault, program_fault, program_name,
+    read_comm, running_program,
 };
 pub use vector::VectorState;

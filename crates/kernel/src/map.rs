@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
 
 use crate::image::{Image, PAGE_BYTES, Segment, page_up};
 
@@ -127,7 +128,7 @@ fn map_segment(mapping: &Mapping, image: &Image, segment: &Segment) -> io::Resul
 /// The memory of an instance: a memfd, so that parts of it can be mapped into programs too.
 #[derive(Debug)]
 pub(crate) struct Ram {
-    pub mapping: Mapping,
+    pub mapping: Arc<Mapping>,
     pub fd: OwnedFd,
 }
 
@@ -146,7 +147,10 @@ impl Ram {
         }
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         let mapping = Mapping::new(base, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, fd.as_raw_fd())?;
-        Ok(Self { mapping, fd })
+        Ok(Self {
+            mapping: Arc::new(mapping),
+            fd,
+        })
     }
 
     /// The pages that have been used: offsets, bytes; adjacent ones in one range. Empty when the host does not say.

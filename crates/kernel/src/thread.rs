@@ -6,6 +6,7 @@ use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::offset_of;
+use std::ops::Range;
 use std::ptr;
 
 use crate::abi;
@@ -96,6 +97,8 @@ pub(crate) struct Room {
     /// FS base of this thread as host code wants it.
     host_fs: u64,
     pub crash: CrashRecord,
+    /// See [`keep_name`].
+    name: [u8; 16],
     pub pool: abi::FramePool,
 }
 
@@ -137,6 +140,7 @@ impl ThreadContext {
             inside: 0,
             host_fs: fs_base(),
             crash: CrashRecord::EMPTY,
+            name: [0; 16],
             pool: abi::FramePool {
                 count: 0,
                 reserved: 0,
@@ -347,6 +351,33 @@ pub fn running_program() -> Option<(u64, String)> {
         }
         let thread = &(*room).thread;
         Some((thread.pid, comm_text(&read_comm(thread))))
+    }
+}
+
+/// Forgets on this thread whose memory was brought in place last, to be called between entries: before a program runs in
+/// the next one, its kernel calls [`crate::Host::as_activate`] if it takes it for one that shares addresses
+/// (`abi::Exec::low`).
+pub fn forget_active() {
+    let room = room();
+    // SAFETY: a room lives as long as this thread points to it. Inside a kernel the word is the kernel's.
+    unsafe {
+        if !room.is_null() && (*room).inside == 0 {
+            (*room).thread.active_as = 0;
+        }
+    }
+}
+
+/// Keeps the name of the program that ran last on this thread readable if it lies in one of `ranges`, which is readable
+/// yet. It is still the name for reports until another program runs.
+pub(crate) fn keep_name(ranges: &[Range<u64>]) {
+    let room = room();
+    // SAFETY: a room lives as long as this thread points to it; while a kernel waits for a call out nobody changes it. The
+    // kernel gives the address of 16 bytes, in memory of an instance that is there.
+    unsafe {
+        if !room.is_null() && ranges.iter().any(|range| range.contains(&(*room).thread.comm)) {
+            (*room).name = read_comm(&(*room).thread);
+            (*room).thread.comm = (&raw const (*room).name) as u64;
+        }
     }
 }
 

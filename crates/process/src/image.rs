@@ -117,7 +117,9 @@ pub(crate) fn exec_map(
     exec.brk = work.begin_heap((!program.image.elf.fixed).then_some(image_end + PAGE));
     exec.stack_top = stack.end;
     exec.stack_base = stack.start;
-    exec.low = u32::from(program.image.elf.fixed);
+    // Whose program is about to run has to be known as well where nodes are isolated.
+    exec.low = u32::from(program.image.elf.fixed || shared.isolates());
+    work.note_program(&file.name);
     describe(&program, base, exec);
     exec.entry = exec.at_entry;
     exec.at_base = 0;

@@ -7,6 +7,7 @@
 
 mod backtrace;
 mod elf;
+mod fence;
 mod files;
 mod host_failure;
 mod image;
@@ -30,10 +31,11 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::Errno;
-use windtunnel_kernel::{FileName, abi};
+use windtunnel_kernel::{FileName, Shutter, abi};
 
 pub use backtrace::{Frame, backtrace};
 pub use elf::{Elf, ElfError, Segment};
+pub use fence::Owner;
 pub use files::{FileLimits, HOST_FOLDERS, InputRecord, LimitMet, NodeFile, NodeFileError, Root, WriteError};
 pub use host_failure::{HostFailure, take_host_failure};
 pub use image::ExecError;
@@ -42,6 +44,7 @@ pub use patched::ImageRecord;
 pub use spin::BUDGET_MAX;
 pub use sys::{MapLimit, take_map_limit};
 
+use fence::Fence;
 use files::{FdBudget, FileService, FileUse, LowerTree, OwnFiles, Shown};
 use image_watch::ImageWatch;
 use patched::ImageCache;
@@ -67,6 +70,8 @@ pub struct Shared {
     /// Bytes of value 1, to be read into program memory.
     ones: OwnedFd,
     pages: sys::PageScan,
+    /// Only where nodes are isolated from each other.
+    fence: Option<Fence>,
 }
 
 /// Why a node's programs cannot be hosted.
@@ -106,14 +111,15 @@ impl Shared {
     /// # Errors
     /// When `root` cannot be opened, or memory files cannot be made.
     pub fn new(root: &Path) -> Result<Arc<Self>, ProcessError> {
-        Self::with_roots(&[Root::Host(root.into())], None)
+        Self::with_roots(&[Root::Host(root.into())], None, false)
     }
 
-    /// As [`Shared::new`], where nodes choose among `roots`. Under a debugger, `hook` is told of every image.
+    /// As [`Shared::new`], where nodes choose among `roots`. Under a debugger, `hook` is told of every image. With `isolate`,
+    /// programs cannot reach the memory of other nodes while they run.
     ///
     /// # Errors
     /// As there.
-    pub fn with_roots(roots: &[Root], hook: Option<ImageHook>) -> Result<Arc<Self>, ProcessError> {
+    pub fn with_roots(roots: &[Root], hook: Option<ImageHook>, isolate: bool) -> Result<Arc<Self>, ProcessError> {
         let open = |(number, root): (usize, &Root)| {
             LowerTree::open_root(root, number as u32).map_err(|errno| ProcessError::Root {
                 path: root.to_string(),
@@ -137,7 +143,44 @@ impl Shared {
             image_watch: hook.map(ImageWatch::new),
             ones,
             pages: sys::PageScan::new(),
+            fence: isolate.then(Fence::default),
         }))
+    }
+
+    /// Whether nodes are isolated from each other.
+    #[inline]
+    pub fn isolates(&self) -> bool {
+        self.fence.is_some()
+    }
+
+    /// Makes the memory of a node accessible, whose kernel is about to be entered. Only where nodes are isolated.
+    ///
+    /// # Errors
+    /// When the host refuses; it is noted as a [`HostFailure`], too.
+    pub fn open_node(&self, node: u32) -> Result<(), Errno> {
+        self.fence.as_ref().map_or(Ok(()), |fence| fence.open(node))
+    }
+
+    /// Whether the memory of all nodes but that one is inaccessible. Only where nodes are isolated.
+    pub fn is_closed_but(&self, node: u32) -> bool {
+        self.fence.as_ref().is_some_and(|fence| fence.is_closed_but(node))
+    }
+
+    /// Makes the memory of all nodes accessible.
+    ///
+    /// # Errors
+    /// As [`Shared::open_node`].
+    pub fn open_all(&self) -> Result<(), Errno> {
+        self.fence.as_ref().map_or(Ok(()), Fence::open_all)
+    }
+
+    /// Whose memory is at `address`; none where there is none that anybody may write, or nodes are not isolated.
+    pub fn owner(&self, address: u64) -> Option<Owner> {
+        let first_slot = |slot| {
+            let owners = self.owners.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            owners.get(&slot).copied()
+        };
+        self.fence.as_ref()?.owner(address, first_slot)
     }
 
     /// Every program and library that was started or mapped executable so far, sorted.
@@ -328,6 +371,13 @@ impl ProcessHost {
         Ok(())
     }
 
+    /// Tells what the instance's kernel writes, which is inaccessible while programs of other nodes run if nodes are isolated.
+    pub fn set_shutter(&mut self, shutter: Shutter) {
+        if let Some(fence) = &self.shared.fence {
+            fence.add_kernel(self.spaces.node(), shutter);
+        }
+    }
+
     /// The first failed write to an adopted file since the last call. The run must end with it.
     pub fn take_write_error(&mut self) -> Option<WriteError> {
         self.files.take_write_error()
@@ -375,6 +425,10 @@ impl ProcessHost {
     /// See [`windtunnel_kernel::host::Host::as_activate`].
     pub fn as_activate(&mut self, space: u64) {
         self.spaces.activate(space);
+        if let Some(fence) = &self.shared.fence {
+            // That it cannot is noted, and ends the run.
+            let _ = fence.close_others(self.spaces.node());
+        }
     }
 
     /// See [`windtunnel_kernel::host::Host::exec_map`].

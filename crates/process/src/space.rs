@@ -111,6 +111,8 @@ struct Heap {
 #[derive(Debug)]
 pub(crate) struct Spaces {
     shared: Arc<Shared>,
+    /// Number of the node.
+    node: u32,
     room: Arc<Room>,
     slots: Slots,
     spaces: BTreeMap<u64, Space>,
@@ -127,10 +129,14 @@ impl Spaces {
         if !programs.start.is_multiple_of(SLOT) || !programs.end.is_multiple_of(SLOT) {
             return Err(Errno::INVAL);
         }
-        let room = Arc::new(Room::claim(programs.clone())?);
+        let room = match &shared.fence {
+            Some(fence) => fence.claim(node, programs.clone())?,
+            None => Arc::new(Room::claim(programs.clone())?),
+        };
         Ok(Self {
             slots: Slots::new(programs, shared.image_watch.is_some()),
             shared,
+            node,
             room,
             spaces: BTreeMap::new(),
             families: BTreeMap::new(),
@@ -164,6 +170,11 @@ impl Spaces {
         };
         self.spaces.insert(id, space);
         Ok(id)
+    }
+
+    /// Number of the node.
+    pub(crate) fn node(&self) -> u32 {
+        self.node
     }
 
     fn new_id(&mut self) -> u64 {
@@ -460,6 +471,13 @@ impl Work<'_> {
     pub(crate) fn image_place(&self, align: u64) -> u64 {
         let stagger = (self.slots.number(self.space.slot) * 37 % 512) * PAGE;
         (self.space.slot + IMAGE_OFFSET + stagger).next_multiple_of(align)
+    }
+
+    /// Tells the fence, if there is one, which file the program is.
+    pub(crate) fn note_program(&self, path: &str) {
+        if let Some(fence) = &self.shared.fence {
+            fence.note_program(node_of(self.space.id), self.space.slot, path);
+        }
     }
 
     /// Whether all of `range` may be mapped by this program.

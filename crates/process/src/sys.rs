@@ -6,10 +6,11 @@
 
 mod map_limit;
 mod pages;
+mod record;
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::io::Errno;
 
@@ -18,6 +19,7 @@ use crate::host_failure::{self, HostCall};
 pub use map_limit::{MapLimit, take_map_limit};
 pub(crate) use map_limit::{at_limit, make_reserve};
 pub(crate) use pages::{PageScan, count};
+use record::Record;
 
 /// Size of a page, bytes.
 pub(crate) const PAGE: u64 = 4096;
@@ -44,6 +46,31 @@ static CLAIMED: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 pub(crate) struct Room {
     range: Range<u64>,
+    /// None: access is never taken away.
+    shutter: Option<Shutter>,
+}
+
+/// Nodes whose memory is open, or may be: each is told here when it opens.
+pub(crate) type OpenNodes = Arc<Mutex<Vec<u32>>>;
+
+/// How access to all that is in a room can be taken away while programs of other nodes run.
+#[derive(Debug)]
+struct Shutter {
+    /// The node the room is of, and whom to tell when it opens; none: it is of no node, and always open.
+    node: Option<(u32, OpenNodes)>,
+    state: Mutex<ShutterState>,
+}
+
+#[derive(Debug, Default)]
+struct ShutterState {
+    record: Record,
+    closed: bool,
+}
+
+impl Shutter {
+    fn state(&self) -> MutexGuard<'_, ShutterState> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
 }
 
 /// Which way bytes go between a program's memory and the kernel's.
@@ -93,7 +120,75 @@ impl Room {
             return Err(Errno::EXIST);
         }
         claimed.push((range.start, range.end));
-        Ok(Self { range })
+        Ok(Self { range, shutter: None })
+    }
+
+    /// The same, and access to what will be in it can be taken away: that of a node, or of no node, which stays open.
+    pub(crate) fn claim_with_shutter(range: Range<u64>, node: Option<(u32, OpenNodes)>) -> Result<Self, Errno> {
+        let mut room = Self::claim(range)?;
+        room.shutter = Some(Shutter {
+            node,
+            state: Mutex::default(),
+        });
+        Ok(room)
+    }
+
+    /// Takes away all access to what may be written. The next operation here gives it back.
+    pub(crate) fn close(&self) -> Result<(), Errno> {
+        let Some(mut state) = self.shutter.as_ref().map(Shutter::state) else {
+            return Ok(());
+        };
+        if !std::mem::replace(&mut state.closed, true) {
+            for (range, _) in state.record.pieces() {
+                self.change_access(&range, libc::PROT_NONE)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives access back if it was taken away.
+    #[inline]
+    pub(crate) fn open(&self) {
+        if let Some(shutter) = &self.shutter {
+            self.open_with(shutter);
+        }
+    }
+
+    fn open_with(&self, shutter: &Shutter) {
+        let mut state = shutter.state();
+        if !std::mem::replace(&mut state.closed, false) {
+            return;
+        }
+        for (range, prot) in state.record.pieces() {
+            // What is half open can be used by nobody.
+            self.change_access(&range, prot)
+                .unwrap_or_else(|errno| panic!("giving access to {range:#x?} back: {errno}"));
+        }
+        if let Some((node, open)) = &shutter.node {
+            open.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(*node);
+        }
+    }
+
+    /// Whether access to an address is what is taken away when the room is closed.
+    pub(crate) fn can_be_written(&self, address: u64) -> bool {
+        let shutter = self.shutter.as_ref();
+        shutter.is_some_and(|shutter| shutter.state().record.contains(address))
+    }
+
+    fn change_access(&self, range: &Range<u64>, prot: i32) -> Result<(), Errno> {
+        self.check(range.start, range.end - range.start);
+        let len = (range.end - range.start) as usize;
+        // SAFETY: the range is inside a claimed room, where no Rust object lives.
+        let change = || unsafe { libc::mprotect(range.start as *mut libc::c_void, len, prot) };
+        retried(|| (change() == 0).then_some(())).or_failure(|| "change access to memory of programs".into())
+    }
+
+    /// Writes down a change of what is mapped.
+    #[inline]
+    fn note(&self, change: impl FnOnce(&mut Record)) {
+        if let Some(shutter) = &self.shutter {
+            change(&mut shutter.state().record);
+        }
     }
 
     /// The addresses of the room.
@@ -110,9 +205,15 @@ impl Room {
         );
     }
 
+    /// Before an operation: it stays in the room, which is open.
+    fn prepare(&self, start: u64, len: u64) {
+        self.check(start, len);
+        self.open();
+    }
+
     /// Maps `backing` at `start`. With `replace`, what was there goes; without, anything there is `EEXIST`.
     pub(crate) fn map(&self, start: u64, len: u64, prot: u8, backing: &Backing, replace: bool) -> Result<(), Errno> {
-        self.check(start, len);
+        self.prepare(start, len);
         let place = if replace {
             libc::MAP_FIXED
         } else {
@@ -140,29 +241,33 @@ impl Room {
         };
         let at = retried(|| Some(map()).filter(|&at| at != libc::MAP_FAILED)).or_short(|| "map memory".into())?;
         assert_eq!(at as u64, start, "the host does not know MAP_FIXED_NOREPLACE");
+        self.note(|record| record.set(start..start + len, host_prot(prot)));
         Ok(())
     }
 
     /// Removes whatever is mapped in the range.
     pub(crate) fn unmap(&self, start: u64, len: u64) {
-        self.check(start, len);
+        self.prepare(start, len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives.
         let unmap = || unsafe { libc::munmap(start as *mut libc::c_void, len as usize) };
         // Splitting a mapping can meet the host's limit on their number.
         retried(|| (unmap() == 0).then_some(())).unwrap_or_else(|errno| panic!("munmap {start:#x}+{len:#x}: {errno}"));
+        self.note(|record| drop(record.remove(start..start + len)));
     }
 
     /// Changes the protection of a mapped range.
     pub(crate) fn protect(&self, start: u64, len: u64, prot: u8) -> Result<(), Errno> {
-        self.check(start, len);
+        self.prepare(start, len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives.
         let protect = || unsafe { libc::mprotect(start as *mut libc::c_void, len as usize, host_prot(prot)) };
-        retried(|| (protect() == 0).then_some(())).or_short(|| "change the protection of memory".into())
+        retried(|| (protect() == 0).then_some(())).or_short(|| "change the protection of memory".into())?;
+        self.note(|record| record.set(start..start + len, host_prot(prot)));
+        Ok(())
     }
 
     /// Passes advice that has an effect on contents.
     pub(crate) fn advise(&self, start: u64, len: u64, advice: i32) -> Result<(), Errno> {
-        self.check(start, len);
+        self.prepare(start, len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives.
         let advised = unsafe { libc::madvise(start as *mut libc::c_void, len as usize, advice) };
         check(advised).or_short(|| "advise on memory".into())
@@ -170,8 +275,8 @@ impl Room {
 
     /// Moves the pages of one mapping to `to` in `target`, replacing what was there; the old range is left unmapped.
     pub(crate) fn move_to(&self, start: u64, len: u64, target: &Room, to: u64) -> Result<(), Errno> {
-        self.check(start, len);
-        target.check(to, len);
+        self.prepare(start, len);
+        target.prepare(to, len);
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         // SAFETY: both ranges are inside claimed rooms, where no Rust object lives.
         let remap = || unsafe {
@@ -183,25 +288,35 @@ impl Room {
                 to as *mut libc::c_void,
             )
         };
-        retried(|| (remap() != libc::MAP_FAILED).then_some(())).or_short(|| "move memory".into())
+        retried(|| (remap() != libc::MAP_FAILED).then_some(())).or_short(|| "move memory".into())?;
+        if let Some(shutter) = &self.shutter {
+            let moved = shutter.state().record.remove(start..start + len);
+            target.note(|record| {
+                record.remove(to..to + len);
+                for (range, prot) in moved {
+                    record.set(range.start - start + to..range.end - start + to, prot);
+                }
+            });
+        }
+        Ok(())
     }
 
     /// Lengthens the mapping that ends `len` bytes after `start`, where nothing may be mapped after it.
     pub(crate) fn grow(&self, start: u64, len: u64, new_len: u64) -> Result<(), Errno> {
-        self.check(start, new_len);
+        self.prepare(start, new_len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives; without MREMAP_MAYMOVE it stays there.
         let at = unsafe { libc::mremap(start as *mut libc::c_void, len as usize, new_len as usize, 0) };
         if at == libc::MAP_FAILED {
-            Err(last_error())
-        } else {
-            Ok(())
+            return Err(last_error());
         }
+        self.note(|record| record.lengthen(start + len, start + new_len));
+        Ok(())
     }
 
     /// Copies bytes to `target`. Both places must be mapped, the source readable and the target writable.
     pub(crate) fn copy_to(&self, start: u64, len: u64, target: &Room, to: u64) {
-        self.check(start, len);
-        target.check(to, len);
+        self.prepare(start, len);
+        target.prepare(to, len);
         // SAFETY: both ranges are inside claimed rooms, where no Rust object lives, and do not overlap, for the callers
         // copy between the two places of one mapping; both are mapped, as the callers' trees of mappings say.
         unsafe { std::ptr::copy_nonoverlapping(start as *const u8, to as *mut u8, len as usize) };
@@ -211,7 +326,7 @@ impl Room {
     /// address.
     pub(crate) fn copy(&self, direction: Copy, start: u64, buffer: u64, len: u64) -> u64 {
         let page = start - start % PAGE;
-        self.check(page, start - page + len);
+        self.prepare(page, start - page + len);
         let kernel = libc::iovec {
             iov_base: buffer as *mut libc::c_void,
             iov_len: len as usize,
@@ -240,7 +355,7 @@ impl Room {
 
     /// Writes zeros over memory that must be mapped writable.
     pub(crate) fn clear(&self, start: u64, len: u64) {
-        self.check(start, len);
+        self.prepare(start, len);
         // SAFETY: the range is inside a claimed room, where no Rust object lives, and mapped, as the callers' trees say.
         unsafe { std::ptr::write_bytes(start as *mut u8, 0, len as usize) };
     }

@@ -18,6 +18,7 @@ mod handler;
 pub mod inherited;
 mod kill;
 mod stop;
+mod wild;
 
 use std::io;
 use std::ops::Range;
@@ -30,6 +31,7 @@ pub(crate) use cpuid::cpuid;
 pub use handler::host_clock_ns;
 pub use kill::{strike, struck};
 pub use stop::{Doing, Place, Stopped, Watched, stop_thread};
+pub use wild::{Regions, Wild, take_wild, watch_regions};
 
 /// Size of the stack that signal handlers run on, bytes.
 const ALTSTACK_BYTES: usize = 256 * 1024;

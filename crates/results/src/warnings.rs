@@ -39,6 +39,11 @@ impl Warnings {
 
     /// Records one occurrence; true when it is the first of its kind, so that it is worth telling the user now.
     pub fn add(&mut self, code: &str, node: Option<&str>, program: Option<&str>, text: &str) -> bool {
+        self.add_times(code, node, program, text, 1)
+    }
+
+    /// As [`Self::add`], for `times` occurrences.
+    pub fn add_times(&mut self, code: &str, node: Option<&str>, program: Option<&str>, text: &str, times: u64) -> bool {
         let key = (code.to_owned(), text.to_owned());
         let next = self.list.len();
         let at = *self.index.entry(key).or_insert(next);
@@ -52,7 +57,7 @@ impl Warnings {
             });
         }
         let warning = &mut self.list[at];
-        warning.count += 1;
+        warning.count += times;
         if let Some(node) = node
             && warning.nodes.iter().all(|known| known != node)
         {

@@ -59,6 +59,9 @@ pub(crate) struct RunDoc {
     /// exactly where it waits in a loop, else by the host's clock, which the summary then says. `spin`: it makes way
     /// where it waits in a loop, and is ended if it computes for too long. `off`: the run ends.
     pub preempt: Option<Text>,
+    /// Whether programs are kept from the memory of other nodes while they run; not by default, for it costs time. A program
+    /// that reaches there gets SIGSEGV, and the summary says so.
+    pub isolate: Option<bool>,
     /// `none` (default) or `all`: which interfaces are captured unless they say so themselves.
     pub capture: Option<Text>,
     /// Span of virtual time after which, again and again, links are measured, for links.csv; not at all by default.

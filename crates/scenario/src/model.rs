@@ -44,6 +44,8 @@ pub struct Run {
     pub preempt: Preempt,
     /// How often links are measured; none: not at all.
     pub measure: Option<SimDuration>,
+    /// Whether programs are kept from the memory of other nodes.
+    pub isolate: bool,
 }
 
 /// What happens to a program that runs on and on without a system call.

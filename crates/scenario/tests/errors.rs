@@ -87,6 +87,7 @@ const CASES: &[(&str, &str, &str)] = &[
     ("unsupported kind", "  h2:\n", "  h2:\n    kind: ruter\n"),
     ("bad capture", "{stop: 10s}", "{stop: 10s, capture: yes}"),
     ("bad preempt", "{stop: 10s}", "{stop: 10s, preempt: yes}"),
+    ("bad isolate", "{stop: 10s}", "{stop: 10s, isolate: maybe}"),
     ("bad epoch", "{stop: 10s}", "{stop: 10s, epoch: 2026-02-30}"),
     ("epoch before the boot", "{stop: 10s}", "{stop: 10s, epoch: 1970-01-01}"),
     (

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use windtunnel_base::{SimDuration, hashes};
 use windtunnel_control::{Hello, PROTOCOL, Recording, Server};
-use windtunnel_engine::{DebugHooks, EngineError, LiveOptions, Options, Progress, Roots, RunOutcome, Simulation};
+use windtunnel_engine::{
+    DebugHooks, EngineError, LiveOptions, Options, Progress, Roots, RunOutcome, Simulation, stray_write,
+};
 use windtunnel_images::{Cache, ImageError, Unpacker};
 use windtunnel_process::trap::inherited;
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
@@ -53,6 +55,9 @@ pub struct Args {
     /// Let a program decide how time goes on, as the Python package does: nothing happens until one has taken the wheel at the control socket, and the run ends when it lets go
     #[arg(long, conflicts_with_all = ["hold", "realtime", "replay"])]
     drive: bool,
+    /// Keep programs from the memory of other nodes: a stray pointer ends in SIGSEGV, and the summary says whose it was. Costs time
+    #[arg(long)]
+    isolate: bool,
     /// Repeat what was typed into another run of this scenario, as its input.jsonl has it
     #[arg(long, value_name = "FILE", conflicts_with = "hold")]
     replay: Option<PathBuf>,
@@ -86,6 +91,7 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(seed) = args.seed {
         scenario.run.seed = seed;
     }
+    scenario.run.isolate |= args.isolate;
     if let Some(stop) = args.stop {
         scenario.run.stop = stop;
         if !scenario.run.ends_in_time() {
@@ -160,9 +166,10 @@ pub fn run(args: &Args) -> Outcome {
     }
     let socket = door.as_ref().map(|door: &Door| door.server.socket());
     let line = ProgressLine::new(args.quiet || args.debugger, socket, args.hold || args.realtime);
+    let isolated = scenario.run.isolate;
     match wait(&start(scenario, options)?, &progress, line) {
         Some(outcome) => finish(args, &outcome?, &signal),
-        None => Err(after_panic(&out)),
+        None => Err(after_panic(&out, isolated)),
     }
 }
 
@@ -233,13 +240,15 @@ fn open_door(args: &Args, scenario: &Scenario, options: &mut Options) -> Result<
 }
 
 /// Completes the manifest, which the engine could not do any more.
-fn after_panic(out: &OutDir) -> Failure {
+fn after_panic(out: &OutDir, isolated: bool) -> Failure {
     // Where half of a change cannot be undone there is nothing but panic, whoever is to blame.
     let host = windtunnel_process::take_host_failure();
     let failure = match &host {
         Some(host) => Failure::user(host.to_string()).hint(host.hint()),
-        None => Failure::crash("the engine panicked; its message is above")
-            .hint("this is a bug: please report it with the message, the scenario and the seed"),
+        None => Failure::crash("the engine panicked; its message is above").hint(format!(
+            "this is a bug: please report it with the message, the scenario and the seed; {}",
+            stray_write(isolated)
+        )),
     };
     let noted = Manifest::read(out.path()).and_then(|mut manifest| {
         manifest.ended = Some(if host.is_some() { Ended::Error } else { Ended::Crash });

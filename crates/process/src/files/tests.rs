@@ -90,7 +90,7 @@ fn fixture_as(kind: fn(PathBuf) -> Root, files: &[(&str, &str)]) -> Result<Fixtu
             mode: 0o644,
         })
         .collect();
-    let shared = Shared::with_roots(&[kind(dir.into())], None).unwrap();
+    let shared = Shared::with_roots(&[kind(dir.into())], None, false).unwrap();
     Ok(Fixture {
         service: FileService::new(shared, 0, &files, 7, LIMITS, Arc::default())?,
         _root: root,
@@ -248,7 +248,7 @@ fn files_of_two_roots_are_told_apart() {
         std::fs::copy(program, folder.path().join("program")).unwrap();
     }
     let roots = folders.each_ref().map(|folder| Root::Directory(folder.path().into()));
-    let shared = Shared::with_roots(&roots, None).unwrap();
+    let shared = Shared::with_roots(&roots, None, false).unwrap();
     let mut images = Vec::new();
     for root in 0..2 {
         let mut files = FileService::new(shared.clone(), root, &[], 0, LIMITS, Arc::default()).unwrap();

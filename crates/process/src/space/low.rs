@@ -48,9 +48,14 @@ struct Piece {
 
 impl Low {
     /// Claims the range when the first program needs it.
-    pub(super) fn prepare(&mut self) -> Result<(), Errno> {
+    pub(super) fn prepare(&mut self, isolate: bool) -> Result<(), Errno> {
         if self.room.is_none() {
-            let room = Room::claim(LOW_START..LOW_END).or_failure(|| {
+            // What moves to the room of a node takes its record along.
+            let claimed = match isolate {
+                true => Room::claim_with_shutter(LOW_START..LOW_END, None),
+                false => Room::claim(LOW_START..LOW_END),
+            };
+            let room = claimed.or_failure(|| {
                 format!("have the addresses {LOW_START:#x} to {LOW_END:#x} for programs linked to fixed ones")
             })?;
             self.room = Some(room);
@@ -98,6 +103,7 @@ impl Work<'_> {
     /// Makes this space the holder of the low range, if it uses it.
     pub(super) fn activate(&mut self) {
         if self.space.low.is_none() {
+            self.clear_low();
             return;
         }
         let mut low = self.shared.low.lock().expect("no panic while moving the low range");
@@ -130,6 +136,20 @@ impl Work<'_> {
         }
     }
 
+    /// Before a program without low addresses runs: where nodes are isolated, nobody else's are in its reach.
+    fn clear_low(&self) {
+        if self.shared.fence.is_none() {
+            return;
+        }
+        let mut low = self.shared.low.lock().expect("no panic while moving the low range");
+        if low.holder.is_some() {
+            if let Some(watch) = &self.shared.image_watch {
+                watch.low_range(None);
+            }
+            low.park();
+        }
+    }
+
     /// Gives the space addresses in the low range, and a place for an image that is linked to `image`.
     pub(super) fn begin_low(&mut self, image: Range<u64>) -> Result<(), Errno> {
         let image = image.start - image.start % PAGE..image.end.next_multiple_of(PAGE);
@@ -140,7 +160,7 @@ impl Work<'_> {
             .low
             .lock()
             .expect("no panic while moving the low range")
-            .prepare()
+            .prepare(self.shared.fence.is_some())
     }
 
     /// Whether the space has `range` of the low range now: all it may have, or places for it.

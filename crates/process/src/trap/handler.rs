@@ -18,9 +18,10 @@ use std::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use windtunnel_kernel::{abi, note_kernel_fault};
+use windtunnel_kernel::{abi, note_kernel_fault, read_comm};
 
 use super::cpuid::cpuid;
+use super::wild;
 use super::{ALTSTACK_BYTES, host_text};
 
 /// Signals of faults, all handled alike.
@@ -35,6 +36,10 @@ const SI_KERNEL: i32 = 0x80;
 const TRAP_DB: u64 = 1;
 const TRAP_PF: u64 = 14;
 const ERROR_FETCH: u64 = 1 << 4;
+/// A page is there, but must not be accessed like that.
+const ERROR_PRESENT: u64 = 1;
+/// `si_code` of a SIGSEGV where nothing is mapped.
+const SEGV_MAPERR: i32 = 1;
 /// Trap, direction, nested task, alignment check and identification: what code must not find set at an entry.
 pub(super) const FLAGS_CLEARED: u64 = 1 << 8 | 1 << 10 | 1 << 14 | 1 << 18 | 1 << 21;
 /// Nested task and identification, which Linux does not take from a signal frame: they stay what they are in the handler.
@@ -119,6 +124,11 @@ macro_rules! handler_entry {
     };
 }
 pub(super) use handler_entry;
+
+/// What may have been the cause where the engine seems to be to blame.
+const FATAL_HINT: &[u8] =
+    b"hint: this is a bug; or a program has written through a stray pointer to memory that is not its own: \
+    `windtunnel run --isolate` stops and reports that where it is another node's\n";
 
 /// Where the flags are in what the third argument of a handler points to.
 pub(super) const FLAGS_AT: usize = offset_of!(libc::ucontext_t, uc_mcontext) + 8 * libc::REG_EFL as usize;
@@ -469,7 +479,23 @@ unsafe fn program_fault(thread: *mut abi::Thread, frame: Frame, fault: &Fault) {
         if let Some(back) = not_gone_out(thread, &regs) {
             return enter_kernel_with(&back, thread, frame, (*thread).fault_entry, &PROTECTION_FAULT);
         }
+        let fault = match fault.trap == TRAP_PF && wild::is_elsewhere(&*thread, fault.address) {
+            true => &elsewhere(&*thread, &regs, fault),
+            false => fault,
+        };
         enter_kernel_with(&regs, thread, frame, (*thread).fault_entry, fault);
+    }
+}
+
+/// A program's access to what is another node's: noted, and to the program as if nothing were mapped there.
+fn elsewhere(thread: &abi::Thread, regs: &abi::Regs, fault: &Fault) -> Fault {
+    // SAFETY: the program's kernel is the one this thread was in last.
+    let comm = unsafe { read_comm(thread) };
+    wild::note(thread, &comm, regs, fault);
+    Fault {
+        code: SEGV_MAPERR,
+        error: fault.error & !ERROR_PRESENT,
+        ..*fault
     }
 }
 
@@ -632,6 +658,11 @@ unsafe fn give_up(signo: i32, before: usize, frame: Frame, address: u64, raise: 
             libc::SYS_write,
             [2, line.bytes.as_ptr() as u64, line.len as u64, 0, 0, 0],
         );
+        let (hint, len) = (FATAL_HINT.as_ptr() as u64, FATAL_HINT.len() as u64);
+        // What another process sent is no fault.
+        if !raise {
+            system_call(libc::SYS_write, [2, hint, len, 0, 0, 0]);
+        }
         libc::sigaction(
             signo,
             (&raw const BEFORE).cast::<libc::sigaction>().add(before),

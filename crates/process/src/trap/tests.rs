@@ -426,6 +426,10 @@ fn a_fault_of_the_host_is_reported_and_deadly() {
     assert_eq!(child.status.signal(), Some(libc::SIGSEGV), "{child:?}");
     let said = String::from_utf8_lossy(&child.stderr);
     assert!(said.contains("windtunnel: fatal signal 11 at 0x"), "{said}");
+    assert!(
+        said.contains("\nhint: this is a bug; or a program") && said.contains("`windtunnel run --isolate`"),
+        "{said}"
+    );
     assert!(said.contains("for address 0x18\n"), "{said}");
 }
 

@@ -191,6 +191,7 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
             OUTPUT_LIMIT_RANGE,
         )?,
         preempt,
+        isolate: doc.isolate.unwrap_or(false),
     };
     if !run.ends_in_time() {
         let text = doc.epoch.as_ref().unwrap_or(&doc.stop);
