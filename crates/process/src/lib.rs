@@ -12,6 +12,7 @@ mod files;
 mod host_failure;
 mod image;
 mod image_watch;
+mod kept;
 pub mod patch;
 mod patched;
 mod space;
@@ -40,6 +41,7 @@ pub use files::{FileLimits, HOST_FOLDERS, InputRecord, LimitMet, NodeFile, NodeF
 pub use host_failure::{HostFailure, take_host_failure};
 pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
+pub use kept::keep_analyses_in;
 pub use patched::ImageRecord;
 pub use spin::BUDGET_MAX;
 pub use sys::{MapLimit, take_map_limit};
@@ -127,7 +129,7 @@ impl Shared {
             })
         };
         let roots = roots.iter().enumerate().map(open).collect::<Result<_, _>>()?;
-        sys::make_reserve();
+        sys::prepare_reserve();
         let memory = |errno| ProcessError::MemoryFile { errno };
         let fds = FdBudget::from_process_limit().map_err(memory)?;
         let ones = memfd_create("windtunnel-ones", MemfdFlags::CLOEXEC).map_err(memory)?;

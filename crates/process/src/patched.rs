@@ -1,6 +1,7 @@
 //! Patched copies of programs and libraries, one per content, shared by every node that maps it executable.
 
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +12,8 @@ use windtunnel_base::hashes;
 
 use crate::elf::{Elf, ElfError};
 use crate::host_failure::HostCall;
-use crate::patch::{self, Seeing};
+use crate::kept;
+use crate::patch::{self, PatchError, Patched, Seeing};
 use crate::sys::{EXEC, PAGE};
 
 /// A program image that ran or was mapped executable, for the manifest.
@@ -83,7 +85,7 @@ impl PatchedImage {
         start.checked_sub(vaddr)
     }
 
-    fn new(path: &str, file: &[u8]) -> Result<Self, ImageError> {
+    fn new(path: &str, file: &[u8], analyse: impl FnOnce() -> Result<Patched, PatchError>) -> Result<Self, ImageError> {
         let elf = Elf::parse(file).map_err(ImageError::Elf)?;
         let memory = memfd_create("windtunnel-image", MemfdFlags::CLOEXEC)
             .or_failure(|| "make a memory file".into())
@@ -102,7 +104,7 @@ impl PatchedImage {
             replaced: 0,
             unpatched: AtomicBool::new(false),
         };
-        let Ok(patched) = patch::analyse(file) else {
+        let Ok(patched) = analyse() else {
             return Ok(image);
         };
         for (offset, bytes) in &patched.replaced {
@@ -156,11 +158,11 @@ pub(crate) struct ImageCache {
 
 impl ImageCache {
     /// The image of the host file with this `key`, which no other has; `bytes` reads it.
-    pub(crate) fn get_host_file(
+    pub(crate) fn get_host_file<B: Deref<Target = [u8]>>(
         &self,
         key: (u32, u32),
         path: &str,
-        bytes: impl FnOnce() -> Result<Vec<u8>, ImageError>,
+        bytes: impl FnOnce() -> Result<B, ImageError>,
     ) -> Result<Arc<PatchedImage>, ImageError> {
         let known = self
             .by_host_file
@@ -171,7 +173,7 @@ impl ImageCache {
         if let Some(image) = known {
             return Ok(image);
         }
-        let image = self.get(path, &bytes()?)?;
+        let image = self.get_with(path, &bytes()?, kept::analyse)?;
         self.by_host_file
             .lock()
             .expect("no panic while a map is in use")
@@ -181,12 +183,22 @@ impl ImageCache {
 
     /// The image of a file's bytes; `path` is recorded.
     pub(crate) fn get(&self, path: &str, file: &[u8]) -> Result<Arc<PatchedImage>, ImageError> {
+        // What was made in the run will hardly be seen in another.
+        self.get_with(path, file, |file, _| patch::analyse(file))
+    }
+
+    fn get_with(
+        &self,
+        path: &str,
+        file: &[u8],
+        analyse: impl FnOnce(&[u8], &[u8; 32]) -> Result<Patched, PatchError>,
+    ) -> Result<Arc<PatchedImage>, ImageError> {
         let hash = hashes::sha256(file);
         let mut images = self.by_hash.lock().expect("no panic while patching");
         let image = match images.get(&hash) {
             Some(image) => image.clone(),
             None => {
-                let image = Arc::new(PatchedImage::new(path, file)?);
+                let image = Arc::new(PatchedImage::new(path, file, || analyse(file, &hash))?);
                 images.insert(hash, image.clone());
                 image
             }
@@ -274,7 +286,7 @@ mod tests {
     #[test]
     fn only_text_differs_from_the_file() {
         let file = std::fs::read("/bin/sh").unwrap();
-        let image = PatchedImage::new("/bin/sh", &file).unwrap();
+        let image = PatchedImage::new("/bin/sh", &file, || patch::analyse(&file)).unwrap();
         let mut copy = vec![0; file.len()];
         assert_eq!(rustix::io::pread(image.fd(), &mut copy, 0).unwrap(), file.len());
         for (at, _) in file.iter().zip(&copy).enumerate().filter(|(_, (a, b))| a != b) {

@@ -7,6 +7,7 @@
 mod map_limit;
 mod pages;
 mod record;
+mod view;
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -17,9 +18,10 @@ use rustix::io::Errno;
 use crate::host_failure::{self, HostCall};
 
 pub use map_limit::{MapLimit, take_map_limit};
-pub(crate) use map_limit::{at_limit, make_reserve};
+pub(crate) use map_limit::{at_limit, prepare_reserve};
 pub(crate) use pages::{PageScan, count};
 use record::Record;
+pub(crate) use view::FileView;
 
 /// Size of a page, bytes.
 pub(crate) const PAGE: u64 = 4096;
@@ -430,8 +432,9 @@ pub(crate) fn peek(address: u64) -> Option<u64> {
     (read == word.len() as isize).then(|| u64::from_le_bytes(word))
 }
 
-/// What `act` gives; once more if it met the host's limit on mappings.
+/// What `act`, which changes the memory map, gives; once more if it met the host's limit on mappings.
 fn retried<T>(act: impl Fn() -> Option<T>) -> Result<T, Errno> {
+    map_limit::count_change();
     act()
         .or_else(|| {
             (last_error() == Errno::NOMEM && map_limit::use_reserve())

@@ -117,6 +117,7 @@ pub fn run(args: &Args) -> Outcome {
     let kernel = kernels::image(series_of(&scenario)?)?;
     if let Some(cache) = kernels::cache_dir() {
         hashes::remember_in(cache.join("sha256"));
+        windtunnel_process::keep_analyses_in(cache.join("analyses"));
     }
     let existing = if args.force {
         ExistingFiles::ReplaceOurs

@@ -1,5 +1,6 @@
 //! Contents of files: what a handle of the file service stands for.
 
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -21,6 +22,8 @@ const COUNT_MAX: u64 = 0x7fff_f000;
 pub(super) const SEEK_DATA: u32 = 3;
 /// Likewise.
 pub(super) const SEEK_HOLE: u32 = 4;
+/// A page of zeros.
+const ZEROS: [u8; sys::PAGE as usize] = [0; sys::PAGE as usize];
 /// The unit of `st_blocks`, bytes.
 const BLOCK: u64 = 512;
 
@@ -110,6 +113,25 @@ impl<'a> Place<'a> {
     }
 }
 
+/// All bytes of a content.
+enum Bytes {
+    /// Where they are.
+    Seen(sys::FileView),
+    /// A copy.
+    Read(Vec<u8>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Seen(view) => view,
+            Self::Read(bytes) => bytes,
+        }
+    }
+}
+
 impl Content {
     /// A host file; opens it, so that errors show now.
     pub(crate) fn host(tree: &Arc<LowerTree>, index: u32, budget: &FdBudget) -> Result<Arc<Self>, Errno> {
@@ -143,7 +165,12 @@ impl Content {
             State::Small(small)
         } else {
             let fd = budget.memory_file("windtunnel-file")?;
-            store(fd.as_fd(), bytes, 0)?;
+            // Pages of zeros at the end take no memory.
+            let pages = bytes.chunks(sys::PAGE as usize);
+            let zeros = pages.rev().take_while(|page| **page == ZEROS[..page.len()]);
+            let stored = bytes.len() - zeros.map(<[u8]>::len).sum::<usize>();
+            store(fd.as_fd(), &bytes[..stored], 0)?;
+            ftruncate(&fd, bytes.len() as u64).or_failure(|| "lengthen a memory file".into())?;
             State::Open(fd)
         };
         Ok(Arc::new(Self::new(state, false, name.into(), false)))
@@ -393,6 +420,18 @@ impl Content {
         self.host_key().is_some()
     }
 
+    /// All bytes, where they are if they cannot change.
+    fn view(&self, budget: &FdBudget) -> Result<Bytes, ImageError> {
+        let view = self.with_state(|state| match state {
+            State::Host { file, .. } => file.view(budget).transpose(),
+            State::Open(_) | State::Small(_) => Ok(None),
+        });
+        match view.map_err(ImageError::Io)? {
+            Some(view) => Ok(Bytes::Seen(view)),
+            None => self.bytes(budget).map(Bytes::Read).map_err(ImageError::Io),
+        }
+    }
+
     /// What tells the host file from all others of the run.
     fn host_key(&self) -> Option<(u32, u32)> {
         match &*self.state.lock().expect("no panic while a file is in use") {
@@ -403,12 +442,9 @@ impl Content {
 
     /// The patched copy of this program or library.
     pub(crate) fn image(&self, budget: &FdBudget, cache: &ImageCache) -> Result<Arc<PatchedImage>, ImageError> {
-        let make = || {
-            let bytes = || self.bytes(budget).map_err(ImageError::Io);
-            match self.host_key() {
-                Some(key) => cache.get_host_file(key, &self.name, bytes),
-                None => cache.get(&self.name, &bytes()?),
-            }
+        let make = || match self.host_key() {
+            Some(key) => cache.get_host_file(key, &self.name, || self.view(budget)),
+            None => cache.get(&self.name, &self.bytes(budget).map_err(ImageError::Io)?),
         };
         // What can still be written is looked at afresh each time.
         if self.writable {

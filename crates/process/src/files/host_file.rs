@@ -19,6 +19,7 @@ use windtunnel_base::hashes;
 use super::lower::LowerTree;
 use super::pool::{Copies, Pool, copy_bytes, memory_file};
 use crate::host_failure::HostCall;
+use crate::sys::FileView;
 
 /// Largest file that is copied, bytes.
 const COPY_MAX: u64 = 16 << 20;
@@ -136,6 +137,11 @@ impl HostFile {
     /// The memory file with its copy, and the offset there.
     pub(crate) fn copy<'a>(&self, budget: &'a FdBudget) -> Option<(BorrowedFd<'a>, u64)> {
         self.copy.map(|at| (budget.copies.fd(), at))
+    }
+
+    /// The bytes of its copy.
+    pub(crate) fn view(&self, budget: &FdBudget) -> Option<Result<FileView, Errno>> {
+        self.copy.map(|at| budget.copies.view(at, self.size()))
     }
 
     /// Runs `work` with a file of these bytes alone.

@@ -15,6 +15,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, RawDir};
+
 /// Where the dynamic linker looks for it.
 pub(super) const PATH: &str = "/etc/ld.so.cache";
 
@@ -29,6 +31,8 @@ const LITTLE_ENDIAN: u8 = 2;
 /// The file is filled up to a multiple of this, bytes. There is room for some 7,000 libraries, more than the largest
 /// desktop has.
 const LENGTH_STEP: usize = 512 << 10;
+/// Bytes of directory entries read at a time.
+const DIRECTORY_BUFFER: usize = 32 << 10;
 /// Files that include each other.
 const INCLUDES_MAX: usize = 8;
 
@@ -46,16 +50,17 @@ const MULTIARCH: &str = "/x86_64-linux-gnu";
 
 /// The contents for the host's files below `root`.
 pub(super) fn make(root: &Path) -> Vec<u8> {
+    let directories = directories(root);
     let mut libraries = Vec::new();
     let mut seen = BTreeSet::new();
-    for dir in directories(root) {
+    for dir in &directories {
         // One directory by two names counts by the first: /lib is a link.
-        let Ok(place) = below(root, &dir).canonicalize() else {
+        let Ok(place) = below(root, dir).canonicalize() else {
             continue;
         };
         if seen.insert(place.clone()) {
             let names = library_names(&place, dir.ends_with(MULTIARCH)).into_iter();
-            libraries.extend(names.map(|name| Library { dir: dir.clone(), name }));
+            libraries.extend(names.map(|name| Library { dir, name }));
         }
     }
     // Stable: of several directories the first stays first.
@@ -65,12 +70,12 @@ pub(super) fn make(root: &Path) -> Vec<u8> {
 
 /// An entry: who asks for `name` gets that of `dir`.
 #[derive(Debug)]
-struct Library {
-    dir: String,
+struct Library<'a> {
+    dir: &'a str,
     name: String,
 }
 
-fn encode(libraries: &[Library]) -> Vec<u8> {
+fn encode(libraries: &[Library<'_>]) -> Vec<u8> {
     let mut strings = String::new();
     let mut entries = Vec::new();
     for Library { dir, name } in libraries {
@@ -82,14 +87,16 @@ fn encode(libraries: &[Library]) -> Vec<u8> {
             entries.extend_from_slice(&word.to_le_bytes());
         }
     }
-    let mut bytes = MAGIC.to_vec();
+    let length = (HEADER + entries.len() + strings.len()).next_multiple_of(LENGTH_STEP);
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend_from_slice(MAGIC);
     bytes.extend_from_slice(&(libraries.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&(strings.len() as u32).to_le_bytes());
     bytes.push(LITTLE_ENDIAN);
     bytes.resize(HEADER, 0);
     bytes.extend(entries);
     bytes.extend(strings.into_bytes());
-    bytes.resize(bytes.len().next_multiple_of(LENGTH_STEP), 0);
+    bytes.resize(length, 0);
     bytes
 }
 
@@ -174,11 +181,8 @@ fn included(root: &Path, conf: &str, pattern: &str) -> Vec<String> {
         return vec![pattern];
     };
     let matches = |name: &str| name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end);
-    let names = names_in(&below(root, folder)).into_iter();
-    names
-        .filter(|name| matches(name) && !name.starts_with('.'))
-        .map(|name| format!("{folder}/{name}"))
-        .collect()
+    let names = names_in(&below(root, folder), |name| matches(name) && !name.starts_with('.'));
+    names.into_iter().map(|name| format!("{folder}/{name}")).collect()
 }
 
 /// Names in a directory by which programs ask for libraries, sorted. Unless all there are `x86_64`, looks into them.
@@ -186,18 +190,24 @@ fn library_names(dir: &Path, x86_64: bool) -> Vec<String> {
     let is_name = |name: &str| {
         (name.starts_with("lib") || name.starts_with("ld-")) && (name.ends_with(".so") || name.contains(".so."))
     };
-    let mut names = names_in(dir);
-    names.retain(|name| is_name(name) && (x86_64 || is_library(&dir.join(name))));
-    names
+    names_in(dir, |name| is_name(name) && (x86_64 || is_library(&dir.join(name))))
 }
 
-/// Names in a directory, sorted; none where it cannot be read.
-fn names_in(dir: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
-    names.sort();
+/// The `wanted` names in a directory, sorted; none where it cannot be read. A host has thousands, and each run looks:
+/// nothing is allocated for the others.
+fn names_in(dir: &Path, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    let mut names = Vec::new();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(dir) = rustix::fs::open(dir, flags, Mode::empty()) else {
+        return names;
+    };
+    let mut buffer = Vec::with_capacity(DIRECTORY_BUFFER);
+    let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
+    while let Some(Ok(entry)) = entries.next() {
+        let name = entry.file_name().to_str();
+        names.extend(name.ok().filter(|name| wanted(name)).map(str::to_owned));
+    }
+    names.sort_unstable();
     names
 }
 

@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create}
 use rustix::io::{Errno, pread, pwrite};
 
 use crate::host_failure::HostCall;
-use crate::sys::PAGE;
+use crate::sys::{FileView, PAGE};
 
 /// Most bytes of a content in a slot: as many pages as a word has bits.
 pub(super) const SLOT: u64 = 64 * PAGE;
@@ -170,6 +170,12 @@ impl Copies {
         self.fd.as_fd()
     }
 
+    /// The bytes of a copy that was kept.
+    pub(super) fn view(&self, at: u64, size: u64) -> Result<FileView, Errno> {
+        // Nobody writes there any more, and the file never gets shorter than all that is kept.
+        FileView::new(self.fd(), at, size)
+    }
+
     /// Room for `size` bytes, to be written at once; none if the limit does not allow it.
     pub(super) fn draft(&self, size: u64) -> Result<Option<Draft<'_>>, Errno> {
         let end = self.end.lock().expect("no panic while copying a file");
@@ -249,6 +255,7 @@ mod tests {
         let mut page = [1; PAGE as usize];
         assert_eq!(pread(copies.fd(), &mut page, 0), Ok(PAGE as usize));
         assert_eq!((&page[..5], page[5], page[4095]), (&b"hello"[..], 0, 0));
+        assert_eq!(&*copies.view(0, 5).unwrap(), b"hello");
         assert!(write(2 * PAGE + 1, b"").is_none());
         assert_eq!(write(2 * PAGE, b"").map(Draft::keep), Some(PAGE));
     }

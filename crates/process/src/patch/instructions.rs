@@ -19,12 +19,13 @@
 //! replaced there, so a program's own `invd` stays a fault. `ud1` raises #UD everywhere.
 
 use iced_x86::{Instruction, Mnemonic, Register};
+use serde::{Deserialize, Serialize};
 use windtunnel_kernel::abi;
 
 use crate::trap::cpuid;
 
 /// An instruction of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seeing {
     /// Bytes before its `0f`: prefixes.
     pub(super) prefixes: u8,
@@ -33,7 +34,7 @@ pub struct Seeing {
     what: What,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum What {
     Cpuid,
     /// Random numbers for a register, numbered as in machine code, of so many bytes.

@@ -42,6 +42,7 @@ mod vsyscall;
 use std::ops::Range;
 
 use memchr::{memchr_iter, memmem};
+use serde::{Deserialize, Serialize};
 
 use code::{Body, Kind};
 use functions::Function;
@@ -84,7 +85,7 @@ Trampolines read and write no memory but what the moved instructions do, and use
 They may be mapped anywhere as long as their distance to the image is as the file's addresses say.";
 
 /// The result of [`analyse`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Patched {
     /// Bytes to replace: offset in the file and new bytes, ascending, disjoint, all in executable segments.
     pub text: Vec<(u64, Vec<u8>)>,
@@ -101,8 +102,20 @@ pub struct Patched {
     pub stats: Stats,
 }
 
+impl Patched {
+    /// Whether all that is to be replaced lies within a file of so many bytes.
+    pub(crate) fn fits(&self, file_bytes: u64) -> bool {
+        let mut changes = self.text.iter().chain(&self.replaced);
+        let within = |(offset, bytes): &(u64, Vec<u8>)| {
+            let end = offset.checked_add(bytes.len() as u64);
+            end.is_some_and(|end| end <= file_bytes)
+        };
+        changes.all(within)
+    }
+}
+
 /// Counts of system call sites.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// All `syscall` instructions found.
     pub sites: u32,
