@@ -229,11 +229,9 @@ impl Content {
             own_file(state, budget)?;
             match state {
                 State::Open(fd) => work(fd.as_fd(), offset),
-                State::Host { tree, file } => match file.copy(budget) {
-                    Some((fd, start)) if offset + len <= file.size().next_multiple_of(sys::PAGE) => {
-                        work(fd, start + offset)
-                    }
-                    _ => file.with_fd(tree, budget, |fd| work(fd, offset)),
+                State::Host { tree, file } => match file.copy_up_to(budget, offset + len) {
+                    Some((fd, start)) => work(fd, start + offset),
+                    None => file.with_fd(tree, budget, |fd| work(fd, offset)),
                 },
                 State::Small(_) => unreachable!("it has got a file of its own"),
             }

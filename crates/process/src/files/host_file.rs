@@ -17,14 +17,16 @@ use rustix::io::{Errno, pread};
 use windtunnel_base::hashes;
 
 use super::lower::LowerTree;
-use super::pool::{Copies, Pool, copy_bytes, memory_file};
+use super::pool::{Copied, Copies, Pool, copy_bytes, memory_file};
 use crate::host_failure::HostCall;
-use crate::sys::FileView;
+use crate::sys::{FileView, PAGE};
 
 /// Largest file that is copied, bytes.
 const COPY_MAX: u64 = 16 << 20;
 /// All copies together, bytes.
 const COPIES_MAX: u64 = 256 << 20;
+/// Most of them in memory files of their own.
+const OWN_COPIES_MAX: usize = 1024;
 /// How often a file that changes while it is copied is copied again.
 const TRIES: u32 = 5;
 /// Coarsest step of the clock that Linux takes the times of files from (CONFIG_HZ=100), with some to spare.
@@ -98,8 +100,8 @@ pub(crate) struct HostFile {
     pub name: String,
     identity: Identity,
     /// Where its copy is; none: it is read from the host.
-    copy: Option<u64>,
-    /// The file itself, or a memory file with the bytes of the copy; closed when too many are open.
+    copy: Option<Copied>,
+    /// The file itself, or a memory file with the bytes of a shared copy; closed when too many are open.
     open: Mutex<Option<OwnedFd>>,
     last_use: AtomicU64,
 }
@@ -118,11 +120,11 @@ impl HostFile {
             index,
             name,
             identity,
-            copy,
             open: Mutex::new(copy.is_none().then_some(fd)),
+            copy,
             last_use: AtomicU64::new(0),
         });
-        if copy.is_none() {
+        if file.copy.is_none() {
             budget.opened(&file);
         }
         tree.remember(&file);
@@ -135,13 +137,25 @@ impl HostFile {
     }
 
     /// The memory file with its copy, and the offset there.
-    pub(crate) fn copy<'a>(&self, budget: &'a FdBudget) -> Option<(BorrowedFd<'a>, u64)> {
-        self.copy.map(|at| (budget.copies.fd(), at))
+    pub(crate) fn copy<'a>(&'a self, budget: &'a FdBudget) -> Option<(BorrowedFd<'a>, u64)> {
+        match self.copy.as_ref()? {
+            Copied::Shared(at) => Some((budget.copies.fd(), *at)),
+            Copied::Own(fd) => Some((fd.as_fd(), 0)),
+        }
+    }
+
+    /// The same, if a mapping up to byte `end` of the file shows nothing behind it.
+    pub(crate) fn copy_up_to<'a>(&'a self, budget: &'a FdBudget, end: u64) -> Option<(BorrowedFd<'a>, u64)> {
+        match self.copy {
+            Some(Copied::Shared(_)) if end > self.size().next_multiple_of(PAGE) => None,
+            _ => self.copy(budget),
+        }
     }
 
     /// The bytes of its copy.
     pub(crate) fn view(&self, budget: &FdBudget) -> Option<Result<FileView, Errno>> {
-        self.copy.map(|at| budget.copies.view(at, self.size()))
+        // Nobody writes there any more, and no file with copies gets shorter than those that are kept.
+        self.copy(budget).map(|(fd, at)| FileView::new(fd, at, self.size()))
     }
 
     /// Runs `work` with a file of these bytes alone.
@@ -151,6 +165,9 @@ impl HostFile {
         budget: &FdBudget,
         work: impl FnOnce(BorrowedFd) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
+        if let Some(Copied::Own(fd)) = &self.copy {
+            return work(fd.as_fd());
+        }
         let mut reopened = false;
         let result = {
             let mut open = self.open.lock().expect("no panic while a file is in use");
@@ -257,12 +274,14 @@ fn take_copy(
     mut identity: Identity,
     copies: &Copies,
     changing: impl FnOnce(),
-) -> Result<(Identity, Option<u64>), Errno> {
+) -> Result<(Identity, Option<Copied>), Errno> {
+    // The dynamic linker maps libraries beyond their end: a shared copy would be copied once more for that.
+    let own_wanted = starts_like_elf(fd)?;
     for attempt in 1.. {
         if identity.size > COPY_MAX {
             break;
         }
-        let Some(draft) = copies.draft(identity.size)? else {
+        let Some(draft) = copies.draft(identity.size, own_wanted)? else {
             break;
         };
         let count = copy_bytes((fd.as_fd(), 0), draft.place(), identity.size)?;
@@ -282,6 +301,11 @@ fn take_copy(
         std::thread::sleep(CLOCK_STEP);
     }
     Ok((identity, None))
+}
+
+fn starts_like_elf(fd: &OwnedFd) -> Result<bool, Errno> {
+    let mut magic = [0; 4];
+    Ok(pread(fd, &mut magic, 0)? == magic.len() && magic == object::elf::ELFMAG)
 }
 
 /// What the contents of a run share: memory files for small ones, and descriptors, which it keeps below the process's
@@ -320,7 +344,7 @@ impl FdBudget {
             clock: AtomicU64::new(0),
             open: Mutex::default(),
             pool: Pool::new()?,
-            copies: Copies::new(copies)?,
+            copies: Copies::new(copies, (files / 4).min(OWN_COPIES_MAX))?,
         })
     }
 

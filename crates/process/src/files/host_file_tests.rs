@@ -223,12 +223,32 @@ fn only_what_may_change_contents_counts() {
 }
 
 #[test]
+fn programs_are_mapped_beyond_their_end_without_another_copy() {
+    let host = Host::new(8, 1 << 20);
+    let names = ["text", "first", "second", "third"];
+    let files = names.map(|name| host.make(name, if name == "text" { "text" } else { "\x7fELF" }));
+    let contents = files.map(|index| host.open(index).unwrap());
+    let own = |index: u32| matches!(host.tree.file(index).unwrap().copy, Some(Copied::Own(_)));
+    // A quarter of the descriptors.
+    assert_eq!(files.map(own), [false, true, true, false]);
+    for content in &contents {
+        let backing = content.with_backing(&host.budget, 0, 2 * PAGE, |fd, at| Ok((fstat(fd)?.st_size, at)));
+        assert_eq!(backing, Ok((4, 0)), "it ends where the file ends");
+    }
+    for (content, name) in contents.iter().zip(names) {
+        fs::remove_file(host.path(name)).unwrap();
+        assert_eq!(host.text(content).len(), 4);
+        assert_eq!(content.size(&host.budget), Ok(4));
+    }
+}
+
+#[test]
 fn a_file_that_does_not_hold_still_is_noted_and_told_in_its_last_state() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     fs::write(&path, "0").unwrap();
     let (copies, fd) = (
-        Copies::new(1 << 20).unwrap(),
+        Copies::new(1 << 20, 0).unwrap(),
         OwnedFd::from(fs::File::open(&path).unwrap()),
     );
     let old = Identity {
@@ -237,7 +257,10 @@ fn a_file_that_does_not_hold_still_is_noted_and_told_in_its_last_state() {
     };
     let mut noted = false;
     let (now, copy) = take_copy(&fd, old, &copies, || noted = true).unwrap();
-    assert!(!noted && copy == Some(0), "it held still while it was read again");
+    assert!(
+        !noted && matches!(copy, Some(Copied::Shared(0))),
+        "it held still while it was read again"
+    );
     assert_eq!(now, Identity::of(&fstat(&fd).unwrap()));
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let writer = std::thread::spawn({

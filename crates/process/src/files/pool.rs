@@ -10,7 +10,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create}
 use rustix::io::{Errno, pread, pwrite};
 
 use crate::host_failure::HostCall;
-use crate::sys::{FileView, PAGE};
+use crate::sys::PAGE;
 
 /// Most bytes of a content in a slot: as many pages as a word has bits.
 pub(super) const SLOT: u64 = 64 * PAGE;
@@ -147,46 +147,72 @@ impl Drop for Slot {
     }
 }
 
-/// Copies of host files, one after the other in one file, for as long as the run lasts.
+/// Copies of host files, for as long as the run lasts: one after the other in one file, some in files of their own.
 #[derive(Debug)]
 pub(super) struct Copies {
     fd: OwnedFd,
-    /// Size of the file, whole pages.
-    end: Mutex<u64>,
+    held: Mutex<Held>,
+    /// Most bytes of all.
     limit: u64,
+    /// Most files of their own.
+    own_files: usize,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// Size of the shared file, whole pages.
+    end: u64,
+    /// Bytes in files of their own.
+    own_bytes: u64,
+    /// How many those are.
+    own_files: usize,
+}
+
+/// Where a copy is.
+#[derive(Debug)]
+pub(super) enum Copied {
+    /// In the shared file, from this offset on.
+    Shared(u64),
+    /// In a file that ends where it ends.
+    Own(OwnedFd),
 }
 
 impl Copies {
-    /// Room for `limit` bytes.
-    pub(super) fn new(limit: u64) -> Result<Self, Errno> {
+    /// Room for `limit` bytes, and `own_files` files of their own.
+    pub(super) fn new(limit: u64, own_files: usize) -> Result<Self, Errno> {
         Ok(Self {
             fd: memory_file("windtunnel-host-files")?,
-            end: Mutex::default(),
+            held: Mutex::default(),
             limit,
+            own_files,
         })
     }
 
+    /// The shared file.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// The bytes of a copy that was kept.
-    pub(super) fn view(&self, at: u64, size: u64) -> Result<FileView, Errno> {
-        // Nobody writes there any more, and the file never gets shorter than all that is kept.
-        FileView::new(self.fd(), at, size)
-    }
-
-    /// Room for `size` bytes, to be written at once; none if the limit does not allow it.
-    pub(super) fn draft(&self, size: u64) -> Result<Option<Draft<'_>>, Errno> {
-        let end = self.end.lock().expect("no panic while copying a file");
-        let new_end = end.saturating_add(size.next_multiple_of(PAGE));
-        if new_end > self.limit {
+    /// Room for `size` bytes, to be written at once, in a file of their own if that is `own_wanted` and there may be one more;
+    /// none if the limit does not allow it.
+    pub(super) fn draft(&self, size: u64, own_wanted: bool) -> Result<Option<Draft<'_>>, Errno> {
+        let held = self.held.lock().expect("no panic while copying a file");
+        let new_end = held.end.saturating_add(size.next_multiple_of(PAGE));
+        if new_end.saturating_add(held.own_bytes) > self.limit {
             return Ok(None);
         }
-        resize(&self.fd, new_end)?;
+        // Short of descriptors the shared one serves.
+        let own = (own_wanted && held.own_files < self.own_files)
+            .then(|| memory_file("windtunnel-host-file").ok())
+            .flatten();
+        match &own {
+            Some(own) => resize(own, size)?,
+            None => resize(&self.fd, new_end)?,
+        }
         Ok(Some(Draft {
-            fd: &self.fd,
-            end,
+            shared: &self.fd,
+            own,
+            held,
             new_end,
         }))
     }
@@ -194,28 +220,45 @@ impl Copies {
 
 /// Room for a copy that is being made; given back unless it is kept.
 pub(super) struct Draft<'a> {
-    fd: &'a OwnedFd,
-    end: MutexGuard<'a, u64>,
+    shared: &'a OwnedFd,
+    own: Option<OwnedFd>,
+    held: MutexGuard<'a, Held>,
+    /// Of the shared file, if the copy is kept there.
     new_end: u64,
 }
 
-impl<'a> Draft<'a> {
+impl Draft<'_> {
     /// Where to write.
-    pub(super) fn place(&self) -> (BorrowedFd<'a>, u64) {
-        (self.fd.as_fd(), *self.end)
+    pub(super) fn place(&self) -> (BorrowedFd<'_>, u64) {
+        match &self.own {
+            Some(own) => (own.as_fd(), 0),
+            None => (self.shared.as_fd(), self.held.end),
+        }
     }
 
-    /// Keeps the copy; its offset in the file.
-    pub(super) fn keep(mut self) -> u64 {
-        std::mem::replace(&mut *self.end, self.new_end)
+    /// Keeps the copy.
+    pub(super) fn keep(mut self) -> Copied {
+        let end = self.held.end;
+        match self.own.take() {
+            Some(own) => {
+                self.held.own_bytes += self.new_end - end;
+                self.held.own_files += 1;
+                self.new_end = end;
+                Copied::Own(own)
+            }
+            None => {
+                self.held.end = self.new_end;
+                Copied::Shared(end)
+            }
+        }
     }
 }
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
         // What was written must not show in the last page of the next one. Shortening a memory file does not fail.
-        if *self.end != self.new_end {
-            let _ = ftruncate(self.fd, *self.end);
+        if self.own.is_none() && self.held.end != self.new_end {
+            let _ = ftruncate(self.shared, self.held.end);
         }
     }
 }
@@ -243,20 +286,42 @@ mod tests {
 
     #[test]
     fn copies_have_a_limit_and_leave_nothing_of_those_that_failed() {
-        let copies = Copies::new(3 * PAGE).unwrap();
+        let copies = Copies::new(3 * PAGE, 0).unwrap();
         let write = |size, bytes: &[u8]| {
-            let draft = copies.draft(size).unwrap()?;
+            let draft = copies.draft(size, true).unwrap()?;
             let (fd, at) = draft.place();
             store(fd, bytes, at).unwrap();
             Some(draft)
         };
+        let kept = |draft: Option<Draft<'_>>| match draft.map(Draft::keep) {
+            Some(Copied::Shared(at)) => Some(at),
+            _ => None,
+        };
         drop(write(PAGE + 10, &[7; 5000]));
-        assert_eq!(write(5, b"hello").map(Draft::keep), Some(0));
+        assert_eq!(kept(write(5, b"hello")), Some(0));
         let mut page = [1; PAGE as usize];
         assert_eq!(pread(copies.fd(), &mut page, 0), Ok(PAGE as usize));
         assert_eq!((&page[..5], page[5], page[4095]), (&b"hello"[..], 0, 0));
-        assert_eq!(&*copies.view(0, 5).unwrap(), b"hello");
         assert!(write(2 * PAGE + 1, b"").is_none());
-        assert_eq!(write(2 * PAGE, b"").map(Draft::keep), Some(PAGE));
+        assert_eq!(kept(write(2 * PAGE, b"")), Some(PAGE));
+    }
+
+    #[test]
+    fn files_of_their_own_count_and_are_few() {
+        let copies = Copies::new(3 * PAGE, 1).unwrap();
+        drop(copies.draft(PAGE, true).unwrap());
+        assert!(matches!(
+            copies.draft(10, false).unwrap().unwrap().keep(),
+            Copied::Shared(0)
+        ));
+        let Copied::Own(own) = copies.draft(10, true).unwrap().unwrap().keep() else {
+            panic!("there may be one");
+        };
+        assert_eq!(rustix::fs::fstat(&own).unwrap().st_size, 10);
+        assert!(copies.draft(2 * PAGE, false).unwrap().is_none(), "two pages are taken");
+        assert!(matches!(
+            copies.draft(10, true).unwrap().unwrap().keep(),
+            Copied::Shared(PAGE)
+        ));
     }
 }
