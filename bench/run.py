@@ -15,6 +15,7 @@ import platform
 import shutil
 import statistics
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -96,10 +97,16 @@ class Bench:
             run_command(["cc", "-O2", "-o", program, HERE / f"{name}.c"])
         return program
 
-    def run(self, scenario: scenarios.Mapping, *options: str, watch: Callable[[int], None] | None = None) -> Simulation:
+    def run(
+        self,
+        scenario: scenarios.Mapping,
+        *options: str,
+        watch: Callable[[int], None] | None = None,
+        env: dict[str, str] | None = None,
+    ) -> Simulation:
         out = self.folder / "run"
         shutil.rmtree(out, ignore_errors=True)
-        return simulate(self.engine, scenario, out, options, watch)
+        return simulate(self.engine, scenario, out, options, watch, env)
 
     def more_cpu_s(self, much: scenarios.Mapping, little: scenarios.Mapping) -> float:
         """What `much` costs beyond `little`, in turn."""
@@ -154,6 +161,57 @@ def measure_boot(bench: Bench) -> Iterator[Row]:
 
     each_ms = bench.more_cpu_s(chain(IDLE_NODES + 1), chain(1)) / IDLE_NODES * 1e3
     yield Row("boot of a node to its first program (and that program, true)", each_ms, "ms", 12, 6, True)
+
+
+def image_of(program: str, tar: Path) -> str:
+    """Writes a root with a program of the host, its dynamic linker and libraries; the program's path there."""
+    path = Path(program).resolve()
+    files = {str(path): path}
+    for line in run_command(["ldd", path]).stdout.splitlines():
+        # "libc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x...)", "/lib64/ld-linux-x86-64.so.2 (0x...)", and the vDSO.
+        for word in line.split():
+            if word.startswith("/"):
+                files[word] = Path(word).resolve()
+    with tarfile.open(tar, "w") as archive:
+        for name, source in files.items():
+            archive.add(source, name)
+    return str(path)
+
+
+def cache_folder() -> Path:
+    """Where the engine finds built kernels: as kernel/build has it."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("WINDTUNNEL_CACHE") or Path(home) / "windtunnel").absolute()
+
+
+def measure_image(bench: Bench) -> Iterator[Row]:
+    """CPU of a run of a program from an image, less that of a run without it: with an empty cache folder, but for the
+    kernel, and once more."""
+    tar = bench.folder / "image.tar"
+    program = image_of("/usr/bin/python3", tar)
+    idle: scenarios.Mapping = {"n1": {}}
+    busy: scenarios.Mapping = {"n1": {"root": str(tar), "processes": [{"exec": [program, "--version"]}]}}
+    without: list[float] = []
+    first: list[float] = []
+    again: list[float] = []
+    for number in range(bench.repeat):
+        cache = bench.folder / f"cache-{number}"
+        cache.mkdir()
+        (cache / "kernels").symlink_to(cache_folder() / "kernels")
+        env = {**os.environ, "WINDTUNNEL_CACHE": str(cache)}
+        # It learns the kernel's hash.
+        bench.run(scenarios.scenario(idle, [], stop="1s"), env=env)
+        without.append(bench.run(scenarios.scenario(idle, [], stop="1s"), env=env).cpu_s)
+        for costs in (first, again):
+            run = bench.run(scenarios.scenario(busy, [], stop="1s"), env=env)
+            if run.process("n1")["exit"] != 0:
+                raise RunError(f"{program} --version failed: {run.process('n1')}")
+            costs.append(run.cpu_s)
+        shutil.rmtree(cache)
+    note = f"python3 --version; the image has {tar.stat().st_size / MIB:.0f} MiB"
+    first_ms, again_ms = ((min(costs) - min(without)) * 1e3 for costs in (first, again))
+    yield Row("first start of a program from an image", first_ms, "ms", 120, 50, True, note)
+    yield Row("the same when the image is unpacked and known", again_ms, "ms", 40, 20, True)
 
 
 def measure_memory(bench: Bench) -> Iterator[Row]:
@@ -241,6 +299,21 @@ def measure_digest(bench: Bench) -> Iterator[Row]:
         without.append(chain_hops(bench, count, "--no-digest")[1])
     share = (1 - min(without) / min(plain)) * 100
     yield Row(f"digest, share of the chain's CPU, N = {count}", share, "%", 8, 3, True)
+
+
+def measure_preempt(bench: Bench) -> Iterator[Row]:
+    """A short chain whose programs may be preempted, and with that off, in turn, as often as for the digest."""
+    count = bench.chains[0]
+    costs: dict[str, list[float]] = {"auto": [], "off": []}
+    for _ in range(max(DIGEST_RUNS, bench.repeat)):
+        for how, spent in costs.items():
+            scenario = scenarios.udp_chain(count, bench.seconds)
+            scenario["run"]["preempt"] = how
+            spent.append(bench.run(scenario).cpu_s)
+    share = (min(costs["auto"]) / min(costs["off"]) - 1) * 100
+    medians = statistics.median(costs["auto"]) / statistics.median(costs["off"])
+    note = f"of the chain's CPU, N = {count}; medians {(medians - 1) * 100:+.1f} %"
+    yield Row("preemption, for programs that never spin", share, "%", 2, 0, True, note)
 
 
 def measure_tcp(bench: Bench) -> Iterator[Row]:
@@ -374,10 +447,12 @@ MEASUREMENTS = {
     "getppid": measure_getppid,
     "rdtsc": measure_rdtsc,
     "boot": measure_boot,
+    "image": measure_image,
     "memory": measure_memory,
     "chain": measure_chain,
     "tcp": measure_tcp,
     "digest": measure_digest,
+    "preempt": measure_preempt,
 }
 
 

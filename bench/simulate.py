@@ -87,12 +87,13 @@ def simulate(
     folder: Path,
     options: Sequence[str] = (),
     watch: Callable[[int], None] | None = None,
+    env: dict[str, str] | None = None,
 ) -> Simulation:
     """Runs a scenario in folder/out."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "scenario.yaml"
     file.write_text(json.dumps(scenario, indent=1), encoding="utf-8")
-    cost = run_command([engine, "run", file, "--out", folder / "out", *options], watch=watch)
+    cost = run_command([engine, "run", file, "--out", folder / "out", *options], env, watch)
     return Simulation(folder / "out", cost.cpu_s)
 
 
