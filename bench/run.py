@@ -24,6 +24,7 @@ from pathlib import Path
 
 import scenarios
 import web
+from driving import Driven
 from simulate import RunError, Simulation, private_dirty_bytes, run_command, simulate
 
 HERE = Path(__file__).resolve().parent
@@ -39,6 +40,7 @@ PROGRAM_NODES = 32
 DEFAULT_MAP_LIMIT = 65_530
 REQUESTS = 5000
 DIGEST_RUNS = 30
+DRIVEN_RUNS = 10
 IDLE_NODES = 50
 MODERATION_US = 100
 MIB = 1 << 20
@@ -316,6 +318,39 @@ def measure_preempt(bench: Bench) -> Iterator[Row]:
     yield Row("preemption, for programs that never spin", share, "%", 2, 0, True, note)
 
 
+def measure_driven(bench: Bench) -> Iterator[Row]:
+    """A TCP transfer driven in 1,000 steps, and one measured each 10 ms, beside one left to itself, in turn."""
+
+    def driven(scenario: scenarios.Mapping, steps: int) -> float:
+        folder = bench.folder / "driven"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        path = folder / "scenario.yaml"
+        path.write_text(json.dumps(scenario), encoding="utf-8")
+        run = Driven(bench.engine, path, folder / "out")
+        client = run.driver()
+        for step in range(steps):
+            client("run", until_ns=(step + 1) * bench.seconds * 1_000_000)
+        client("run")
+        client.stop()
+        run.end()
+        manifest = json.loads((folder / "out/manifest.json").read_text(encoding="utf-8"))
+        return float(manifest["cost"]["cpu_time_ns"]) / 1e9
+
+    scenario = scenarios.tcp_pair(bench.seconds)
+    measured = scenario | {"run": scenario["run"] | {"measure": "10ms"}}
+    costs: dict[str, list[float]] = {"whole": [], "steps": [], "measured": []}
+    for _ in range(max(DRIVEN_RUNS, bench.repeat)):
+        costs["whole"].append(driven(scenario, 0))
+        costs["steps"].append(driven(scenario, 1000))
+        costs["measured"].append(driven(measured, 0))
+    whole = min(costs["whole"])
+    note = f"of {whole:.2f} CPU-s, TCP at 1 Gb/s"
+    yield Row("a run driven in 1,000 steps costs more", (min(costs["steps"]) / whole - 1) * 100, "%", 10, 3, True, note)
+    share = (min(costs["measured"]) / whole - 1) * 100
+    yield Row("measuring links each 10 ms costs more", share, "%", 5, 1, True, note)
+
+
 def measure_tcp(bench: Bench) -> Iterator[Row]:
     """Simulated seconds per CPU second of a bulk transfer at line rate."""
     mine, moderated, peers = [], [], []
@@ -453,6 +488,7 @@ MEASUREMENTS = {
     "tcp": measure_tcp,
     "digest": measure_digest,
     "preempt": measure_preempt,
+    "driven": measure_driven,
 }
 
 
