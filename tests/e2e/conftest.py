@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from elsewhere import Elsewhere, imitate
 from scenarios import Mapping
 from simulate import Simulation, simulate
 
@@ -62,6 +63,12 @@ def kernel() -> Path:
     """The shared object that runs use: the cached build of this tree's kernel."""
     built = subprocess.run([ROOT / "kernel/build", SERIES], check=True, stdout=subprocess.PIPE, text=True)
     return Path(built.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="session")
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
+    """Another user's machine, for tests that have root."""
+    return imitate(tmp_path_factory.mktemp("elsewhere"))
 
 
 @pytest.fixture

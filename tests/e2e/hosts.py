@@ -37,6 +37,11 @@ class Outcome:
         assert not differing, f"these differ: {differing}"
         assert self.digest == other.digest
 
+    @property
+    def summary(self) -> Mapping:
+        summary: Mapping = json.loads(self.files["summary.json"])
+        return summary
+
     def stdout(self, node: str, number: int) -> str:
         """What program number `number` of a node wrote."""
         (name,) = [name for name in self.files if name.startswith(f"{node}/") and name.endswith(f"-{number}.stdout")]
@@ -49,16 +54,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Host:
-    """A folder that any user can read, with program, kernel and scenario."""
+    """A folder that any user can read, with program, kernel and, if one was given, scenario."""
 
     folder: Path
 
     @classmethod
-    def prepare(cls, folder: Path, engine: Path, kernel: Path, scenario: Mapping) -> "Host":
+    def prepare(cls, folder: Path, engine: Path, kernel: Path, scenario: Mapping | None = None) -> "Host":
         folder.chmod(0o755)
         shutil.copy(engine, folder / "windtunnel")
         cache_with(kernel, folder / "cache")
-        (folder / "s.yaml").write_text(json.dumps(scenario), encoding="utf-8")
+        if scenario is not None:
+            (folder / "s.yaml").write_text(json.dumps(scenario), encoding="utf-8")
         return cls(folder)
 
     def run(
@@ -68,6 +74,7 @@ class Host:
         cwd: Path | None = None,
         env: dict[str, str] | None = None,
         options: Sequence[str] = (),
+        scenario: str = "s.yaml",
     ) -> Outcome:
         with tempfile.TemporaryDirectory() as home:
             Path(home).chmod(0o777)
@@ -77,7 +84,7 @@ class Host:
                 *prefix,
                 self.folder / engine,
                 "run",
-                self.folder / "s.yaml",
+                self.folder / scenario,
                 "--out",
                 out,
                 *options,

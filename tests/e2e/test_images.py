@@ -16,10 +16,11 @@ from typing import Any
 import image_files as images
 import pytest
 from conftest import Program, cache_with
+from elsewhere import Elsewhere
+from hosts import Outcome
 from image_files import Member
 from scenarios import Mapping
 
-NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 PROGRAMS = {
     "Env": ["PATH=/bin", "COLOUR=blue"],
@@ -80,14 +81,21 @@ class Runner:
         self.engine, self.folder, self.runs = engine, folder, 0
         self.cache = cache_with(kernel, folder / "cache")
 
-    def attempt(self, text: Mapping, *options: str, verb: str = "run", prefix: list[str] | None = None) -> Program:
+    def attempt(
+        self,
+        text: Mapping,
+        *options: str,
+        verb: str = "run",
+        prefix: list[str] | None = None,
+        env: Mapping | None = None,
+    ) -> Program:
         self.runs += 1
         file = self.folder / f"{self.runs}.yaml"
         file.write_text(json.dumps(text), encoding="utf-8")
         out = ["--out", str(self.folder / f"out{self.runs}")] if verb == "run" else []
         done = subprocess.run(
             [*(prefix or []), self.engine, verb, file, *out, *options],
-            env={**os.environ, "WINDTUNNEL_CACHE": str(self.cache)},
+            env={**os.environ, **(env or {}), "WINDTUNNEL_CACHE": str(self.cache)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -101,6 +109,13 @@ class Runner:
         assert done.code == 0, done.stderr + done.stdout
         summary: dict[str, Any] = json.loads(done.stdout)
         return summary
+
+    def outcome(self, text: Mapping, host: Elsewhere | None = None) -> Outcome:
+        """What a run leaves, on this host or another."""
+        host = host or Elsewhere([], {})
+        done = self.attempt(text, "--quiet", prefix=host.prefix, env=host.env)
+        assert done.code == 0, done.stderr
+        return Outcome.of(self.folder / f"out{self.runs}")
 
     def stdout(self, summary: Mapping, index: int) -> str:
         rows = [row for row in summary["processes"] if row["node"] == "h1"]
@@ -238,27 +253,37 @@ def test_what_is_no_image_is_refused_in_words(runner: Runner, folder: Path, tmp_
 
 
 @NEEDS_ROOT
-def test_the_same_root_elsewhere_and_by_another_user_is_the_same_run(
-    engine: Path, kernel: Path, folder: Path, runner: Runner, tmp_path: Path
+def test_the_same_root_on_another_users_machine_is_the_same_run(
+    engine: Path, kernel: Path, folder: Path, runner: Runner, elsewhere: Elsewhere, tmp_path: Path
 ) -> None:
+    """Another machine, user, place and packing of the same image, and a folder that another user owns."""
     look: Mapping = {
         "exec": ["sh", "-c", "cat /home/web/key /root/key; ls -l /srv /root"],
         "user": "0",
         "expect": "any",
     }
+    ping: Mapping = {"exec": ["/bin/ping", "-c", "1", "h2"], "user": "0"}
     plain = make_root(tmp_path / "plain")
-    here = [runner.run(scenario(str(root), look))["digest"] for root in (folder / "oci", plain)]
+    roots = {"docker.tar": "moved/image.tar.gz", "oci": "moved/image", "root.tar": "moved/root.tar.gz"}
+    moved = {folder / name: target for name, target in roots.items()} | {plain: "moved/plain"}
     with tempfile.TemporaryDirectory() as name:
         away = Path(name)
         shutil.copy(engine, away / "windtunnel")
         there = Runner(away / "windtunnel", kernel, away)
         shutil.copytree(folder / "oci", away / "moved/image")
         shutil.copytree(plain, away / "moved/plain", symlinks=True)
+        shutil.copy(folder / "docker.tar.gz", away / "moved/image.tar.gz")
+        shutil.copy(folder / "root.tar.gz", away / "moved/root.tar.gz")
         subprocess.run(["chown", "-Rh", "65534:65534", name], check=True)
-        for root, digest in zip(("image", "plain"), here, strict=True):
-            done = there.attempt(scenario(str(away / "moved" / root), look), "--json", prefix=NOBODY)
-            assert done.code == 0, done.stderr
-            assert json.loads(done.stdout)["digest"] == digest, root
+        for here, target in moved.items():
+            here_out = runner.outcome(scenario(str(here), look, ping))
+            there_out = there.outcome(scenario(str(away / target), look, ping), elsewhere)
+            there_out.assert_equal(here_out)
+            assert "1 packets received" in there_out.stdout("h1", 2)
+            # What the image is, not where it lies or how it is packed.
+            first, second = ([root["sha256"] for root in out.manifest["roots"]] for out in (here_out, there_out))
+            packed = target.endswith(".gz") and here.name == "root.tar"
+            assert (first == second) != packed, (here, first, second)
 
 
 def test_two_runs_at_once_unpack_one_image(runner: Runner, folder: Path) -> None:

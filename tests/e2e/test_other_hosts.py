@@ -7,17 +7,14 @@ The other machine is this one with other files mounted over its own, in a mount 
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elsewhere import FOLDERS, OLD, Elsewhere, mounted
 from hosts import NEEDS_ROOT, Host, Outcome
 from scenarios import Mapping, pair
 
 LINK = {"rate": "1Gbit", "delay": "1ms"}
-# Of packages that every Debian system has.
-FOLDERS = ("/usr/share/base-passwd", "/usr/share/common-licenses", "/usr/share/perl5")
-OLD = 1_000_000_000
 LOOKS = [
     "cat /etc/passwd /etc/group /etc/shadow /etc/subuid /etc/nsswitch.conf /etc/fstab /etc/mtab",
     "cat /etc/hostname /etc/hosts /etc/resolv.conf /etc/machine-id /var/lib/dbus/machine-id /etc/timezone",
@@ -60,101 +57,18 @@ def reference(host: Host) -> Outcome:
     return host.run()
 
 
-def mounted(commands: list[str]) -> list[str]:
-    """A prefix that mounts what the commands say, for what follows it only."""
-    return ["unshare", "--mount", "sh", "-c", "\n".join(["set -e", *commands, 'exec "$@"']), "sh"]
-
-
-def walk(top: Path) -> Iterator[Path]:
-    yield top
-    yield from top.rglob("*")
-
-
-def copy(folder: str, into: Path) -> Path:
-    target = into / folder.strip("/").replace("/", "-")
-    # Permissions and owners too, so that it is what this host could have been.
-    subprocess.run(["cp", "-a", folder, target], check=True)
-    return target
-
-
-def renumber(etc: Path, trees: list[Path]) -> None:
-    """Gives Debian's dynamic users and groups other numbers, as another order of installation does."""
-
-    def other(number: int) -> int:
-        return 1099 - number if 100 <= number <= 999 else number
-
-    def renumbered(line: str) -> str:
-        fields = line.split(":")
-        fields[2:4] = [str(other(int(field))) if field.isdigit() else field for field in fields[2:4]]
-        return ":".join(fields)
-
-    for name in ("passwd", "group"):
-        lines = (etc / name).read_text(encoding="utf-8").splitlines()
-        (etc / name).write_text("".join(renumbered(line) + "\n" for line in lines), encoding="utf-8")
-    for path in (path for tree in trees for path in walk(tree)):
-        status = path.lstat()
-        os.chown(path, other(status.st_uid), other(status.st_gid), follow_symlinks=False)
-
-
-def change_etc(etc: Path) -> None:
-    """What differs between hosts with the same packages."""
-    for name in ("localtime", "mtab", "timezone", "machine-id", "resolv.conf", "hostname", "fstab"):
-        (etc / name).unlink(missing_ok=True)
-    (etc / "localtime").symlink_to("/usr/share/zoneinfo/Asia/Tokyo")
-    (etc / "mtab").symlink_to("/proc/mounts")
-    (etc / "timezone").write_text("Asia/Tokyo\n", encoding="utf-8")
-    (etc / "machine-id").write_text(f"{'1' * 32}\n", encoding="utf-8")
-    (etc / "resolv.conf").symlink_to("/run/elsewhere")
-    (etc / "adjtime").write_text("0.0 0 0.0\n0\nLOCAL\n", encoding="utf-8")
-    (etc / "environment").write_text("X=1\n", encoding="utf-8")
-    (etc / "default").mkdir(exist_ok=True)
-    (etc / "default/locale").write_text("LANG=de_DE.UTF-8\n", encoding="utf-8")
-    (etc / "ssh").mkdir(exist_ok=True)
-    (etc / "ssh/ssh_host_ed25519_key.pub").write_text("ssh-ed25519 AAAA root@elsewhere\n", encoding="utf-8")
-    with (etc / "passwd").open("a", encoding="utf-8") as passwd:
-        passwd.write("somebody:x:1000:1000::/home/somebody:/bin/bash\nzabbix:x:321:321::/:/usr/sbin/nologin\n")
-    with (etc / "group").open("a", encoding="utf-8") as group:
-        group.write("somebody:x:1000:\nzabbix:x:321:redis\n")
-    with (etc / "nsswitch.conf").open("a", encoding="utf-8") as switch:
-        switch.write("hosts: files mdns4_minimal [NOTFOUND=return] dns myhostname\n")
-    with (etc / "pam.d/common-session").open("a", encoding="utf-8") as session:
-        session.write("session optional pam_systemd.so\n")
-    with (etc / "ld.so.cache").open("ab") as cache:
-        cache.write(bytes(16 << 10))
-
-
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Mounts that make this host another one."""
-    folder = tmp_path_factory.mktemp("elsewhere")
-    etc, log, locale = (copy(name, folder) for name in ("/etc", "/var/log", "/usr/lib/locale"))
-    copies = {"/etc": etc, "/var/log": log, "/usr/lib/locale": locale}
-    copies |= {name: copy(name, folder) for name in FOLDERS}
-    change_etc(etc)
-    (log / "syslog").write_text("it happened here\n", encoding="utf-8")
-    (locale / "locale-archive").write_bytes(bytes(4096))
-    renumber(etc, list(copies.values()))
-    for tree in copies.values():
-        for path in walk(tree):
-            if path.suffix != ".py":
-                os.utime(path, (OLD, OLD), follow_symlinks=False)
-    os.chown(copies[FOLDERS[0]], 1000, 1000)
-    own = [
-        f"mount -t tmpfs none {name} && mkdir {name}/sub && echo here > {name}/sub/file"
-        for name in ("/opt", "/srv", "/mnt")
-    ]
-    return [*(f"mount --bind {tree} {name}" for name, tree in copies.items()), *own]
-
-
 @NEEDS_ROOT
-def test_another_users_machine(host: Host, reference: Outcome, elsewhere: list[str]) -> None:
-    env = {"LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8", "TZ": "Asia/Tokyo", "USER": "somebody"}
-    there = host.run(prefix=mounted(elsewhere), env=env)
+def test_another_users_machine(host: Host, reference: Outcome, elsewhere: Elsewhere) -> None:
+    there = host.run(prefix=elsewhere.prefix, env=elsewhere.env)
     there.assert_equal(reference)
-    # It was another machine.
-    look = ["sh", "-c", "cat /etc/timezone; id -u somebody; ls /srv; stat -c %Y /usr/share/perl5"]
-    seen = subprocess.run([*mounted(elsewhere), *look], check=True, capture_output=True, text=True).stdout
-    assert seen.split() == ["Asia/Tokyo", "1000", "sub", str(OLD)]
+    # It was another machine, and another user.
+    look = (
+        "cat /etc/timezone; id -u somebody; ls /srv; stat -c %Y /usr/share/perl5; hostname; id -u; umask; nproc; "
+        "ulimit -s; ulimit -n; nice; cat /proc/self/personality"
+    )
+    seen = subprocess.run([*elsewhere.prefix, "bash", "-c", look], check=True, capture_output=True, text=True).stdout
+    machine = ["Asia/Tokyo", "1000", "sub", str(OLD), "elsewhere"]
+    assert seen.split() == [*machine, "65534", "0077", "1", "unlimited", "4096", "19", elsewhere.personality]
     assert there.inputs("files") == reference.inputs("files")
     assert there.inputs("programs") == reference.inputs("programs")
 
