@@ -16,7 +16,7 @@ use windtunnel_scenario::{Node as NodeSpec, Scenario};
 use crate::configure::configure;
 use crate::error::EngineError;
 use crate::event::Source;
-use crate::files::node_files;
+use crate::files::{Sources, node_files};
 use crate::host::NodeHost;
 use crate::host_memory::MemoryGuard;
 use crate::layout::Layout;
@@ -147,9 +147,11 @@ impl Builder<'_> {
         let layout = Layout::new(self.scenario.nodes.len())?;
         // All programs are looked at before the first kernel boots: bad input is told at once.
         let mut prepared = Vec::new();
+        let mut sources = Sources::default();
         for number in 0..self.scenario.nodes.len() {
-            prepared.push(self.prepare(number, &layout)?);
+            prepared.push(self.prepare(number, &layout, &mut sources)?);
         }
+        self.books.manifest.sources = sources.records();
         let mut ports = self.ports()?;
         let mut nodes = Vec::new();
         for (number, (host, programs)) in prepared.into_iter().enumerate() {
@@ -168,14 +170,21 @@ impl Builder<'_> {
     }
 
     /// A node's files and programs.
-    fn prepare(&self, number: usize, layout: &Layout) -> Result<(ProcessHost, Programs), EngineError> {
+    fn prepare(
+        &self,
+        number: usize,
+        layout: &Layout,
+        sources: &mut Sources,
+    ) -> Result<(ProcessHost, Programs), EngineError> {
         let spec = &self.scenario.nodes[number];
+        let files = node_files(self.scenario, spec, self.options.seed)?;
+        sources.note(spec, &files);
         let region = layout.region(number, spec.memory_bytes)?;
         let config = NodeConfig {
             node: number as u32,
             root: self.options.roots.of_node(number),
             programs: region.programs,
-            files: node_files(self.scenario, spec, self.options.seed)?,
+            files,
             files_mtime_ns: self.scenario.run.epoch_s * NS_PER_S,
             file_limits: FileLimits {
                 disk_bytes: spec.disk_bytes,

@@ -1,11 +1,13 @@
 //! The files a node has of its own: its names, and what the scenario gives it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use windtunnel_base::input_file::{self, Kind};
 use windtunnel_base::{hashes, random};
 use windtunnel_process::NodeFile;
+use windtunnel_results::SourceRecord;
 use windtunnel_scenario::{FileContent, Node, Scenario};
 
 use crate::error::EngineError;
@@ -56,6 +58,29 @@ pub fn node_files(scenario: &Scenario, node: &Node, seed: u64) -> Result<Vec<Nod
         }
     }
     Ok(files)
+}
+
+/// Which nodes have a file of the host, by its path in them and its SHA-256.
+#[derive(Debug, Default)]
+pub struct Sources(BTreeMap<(String, String), Vec<String>>);
+
+impl Sources {
+    /// Notes those of a node, whose files these are.
+    pub fn note(&mut self, node: &Node, files: &[NodeFile]) {
+        // A scenario's files come first, in their order.
+        for (file, contents) in node.files.iter().zip(files) {
+            if matches!(file.content, FileContent::Source(_)) {
+                let key = (file.path.clone(), hashes::hex(&hashes::sha256(&contents.bytes)));
+                self.0.entry(key).or_default().push(node.name.clone());
+            }
+        }
+    }
+
+    /// For the manifest.
+    pub fn records(self) -> Vec<SourceRecord> {
+        let record = |((path, sha256), nodes)| SourceRecord { path, sha256, nodes };
+        self.0.into_iter().map(record).collect()
+    }
 }
 
 /// `/etc/machine-id`: a random UUID (RFC 9562, version 4) of this node in this run.

@@ -38,7 +38,7 @@ pub use kernel_log::KernelLog;
 pub use link_series::{LinkInterval, LinkSeries};
 pub use manifest::{
     Cost, Ended, FileRecord, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, RootRecord,
-    ScenarioRecord,
+    ScenarioRecord, SourceRecord,
 };
 pub use out_dir::{ExistingFiles, OutDir, ProcessLogs};
 pub use pcap::PcapWriter;

@@ -65,11 +65,14 @@ pub struct Manifest {
     /// What nodes saw as `/`, in the order of the first node that has it.
     #[serde(default)]
     pub roots: Vec<RootRecord>,
+    /// Every file that the scenario gives nodes from the host (`source:`), by path.
+    #[serde(default)]
+    pub sources: Vec<SourceRecord>,
     /// Kernels in use, by series.
     pub kernels: Vec<KernelRecord>,
     /// Every file that was executed or loaded as a program or library, by path.
     pub programs: Vec<ProgramRecord>,
-    /// Every other file of the host that was opened, by path.
+    /// Every other file of the host that was opened and read, by path.
     #[serde(default)]
     pub files: Vec<FileRecord>,
     /// Every directory of the host whose entries were listed, by path: two hosts with other packages differ here.
@@ -118,6 +121,18 @@ pub struct RootRecord {
     /// SHA-256, 64 hexadecimal digits: of the image's configuration (its id) for `docker` and `oci`, of the file for `tar`;
     /// null: a folder has none, the files that were used of it are recorded each.
     pub sha256: Option<String>,
+    /// The nodes.
+    pub nodes: Vec<String>,
+}
+
+/// One file that the scenario gives nodes from the host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SourceRecord {
+    /// Path inside the nodes.
+    pub path: String,
+    /// SHA-256 of its contents, 64 hexadecimal digits.
+    pub sha256: String,
     /// The nodes.
     pub nodes: Vec<String>,
 }
@@ -201,6 +216,7 @@ impl Manifest {
             scenario,
             seed,
             roots: Vec::new(),
+            sources: Vec::new(),
             kernels: Vec::new(),
             programs: Vec::new(),
             files: Vec::new(),

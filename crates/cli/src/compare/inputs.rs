@@ -20,6 +20,8 @@ const NO_INPUTS: [&str; 9] = [
 const SCENARIO_PATH: &str = "scenario path";
 /// What explains most comes first; then the others.
 const FIRST: [&str; 5] = ["windtunnel_version", "scenario sha256", "scenario", "seed", "kernels"];
+/// The list of what nodes saw as `/`.
+const ROOTS: &str = "roots";
 /// What names an entry of a list.
 const NAMES: [&str; 4] = ["path", "series", "name", "node"];
 
@@ -78,12 +80,19 @@ fn add(name: &str, value: &Value, all: &mut BTreeMap<String, String>) {
     }
 }
 
-/// An entry of a list: by its name if it has one, with all its other fields as its value.
+/// An entry of a list: by its name if it has one, with all its other fields as its value. What some nodes have is also told apart by
+/// the first of them, and a root by nothing else, for its path is where it happened to lie.
 fn add_entry(list: &str, index: usize, entry: &Value, all: &mut BTreeMap<String, String>) {
     let named = NAMES.iter().find_map(|key| Some((*key, entry.get(key)?.as_str()?)));
-    let Some((key, name)) = named else {
+    let Some((key, mut name)) = named.map(|(key, name)| (key, name.to_owned())) else {
         return add(&format!("{list} {}", index + 1), entry, all);
     };
+    if let Some(node) = entry.pointer("/nodes/0").and_then(Value::as_str) {
+        name = match list {
+            ROOTS => format!("of {node}"),
+            _ => format!("{name} of {node}"),
+        };
+    }
     let fields = entry.as_object().into_iter().flatten();
     let values: Vec<String> = fields
         .filter(|(field, _)| *field != key)
@@ -112,6 +121,8 @@ mod tests {
             "programs": [{"path": "/bin/ls", "sha256": "11"}, {"path": "/bin/sh", "sha256": "22"}],
             "files": [{"path": "/etc/x", "sha256": "33", "changed": true}],
             "something": {"new": [1, 2]},
+            "roots": [{"kind": "tar", "path": "/a/root.tar", "sha256": "44", "nodes": ["h1", "h2"]}],
+            "sources": [{"path": "/opt/x", "sha256": "55", "nodes": ["h1"]}, {"path": "/opt/x", "sha256": "66", "nodes": ["h2"]}],
         })
     }
 
@@ -133,6 +144,7 @@ mod tests {
             manifest["host"] = json!({});
             manifest["digest"] = json!("ff");
             manifest["scenario"]["path"] = json!("/elsewhere/a.yaml");
+            manifest["roots"][0]["path"] = json!("/elsewhere/root.tar");
         });
         assert_eq!(found, []);
     }
@@ -159,6 +171,26 @@ mod tests {
         assert_eq!(
             differing(|m| drop(m.as_object_mut().unwrap().remove("files"))),
             [row("files /etc/x", "changed true, sha256 33", "-")]
+        );
+    }
+
+    #[test]
+    fn what_nodes_have_is_told_apart_by_the_first_of_them() {
+        assert_eq!(
+            differing(|m| m["roots"][0]["sha256"] = json!("45")),
+            [row(
+                "roots of h1",
+                r#"kind tar, nodes ["h1","h2"], sha256 44"#,
+                r#"kind tar, nodes ["h1","h2"], sha256 45"#
+            )]
+        );
+        assert_eq!(
+            differing(|m| m["sources"][1]["sha256"] = json!("67")),
+            [row(
+                "sources /opt/x of h2",
+                r#"nodes ["h2"], sha256 66"#,
+                r#"nodes ["h2"], sha256 67"#
+            )]
         );
     }
 
