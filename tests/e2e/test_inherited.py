@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -176,6 +177,26 @@ def test_a_limit_on_files_is_refused_by_name(starter: Starter) -> None:
     assert done.returncode == 2, done
     assert "file size: RLIMIT_FSIZE is 1000000 bytes" in done.stderr
     assert "hint: lift the limit: ulimit -f unlimited" in done.stderr
+
+
+# Makes itself and what it starts unable to execute memory that was written, for good: PR_SET_MDWE.
+# Exits with 77 where Linux has no such call, which came with 6.3.
+NO_WRITTEN_CODE = """
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) != 0:
+    sys.exit(77)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_memory_that_cannot_become_executable_is_refused_by_name(starter: Starter) -> None:
+    """A program's own compiler would get a fault, or an error that Linux does not have, and go another way."""
+    _, done = starter.run(Start(prefix=[sys.executable, "-c", NO_WRITTEN_CODE]), check=False)
+    if done.returncode == 77:
+        pytest.skip("this Linux has no PR_SET_MDWE")
+    assert done.returncode == 2, done
+    assert "executable memory: memory that was written cannot become executable" in done.stderr
+    assert "hint: start it without PR_SET_MDWE" in done.stderr
 
 
 def test_the_end_of_the_cpu_time_keeps_the_results(engine: Path, tmp_path: Path) -> None:

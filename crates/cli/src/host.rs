@@ -159,6 +159,13 @@ pub fn checks(found: &Capabilities) -> Vec<Check> {
             "prctl refused",
             "some containers filter prctl(PR_SET_TSC): allow it",
         ),
+        required(
+            found.executable_memory,
+            "executable memory",
+            "memory that was written cannot become executable, which compilers in programs need",
+            "start it without PR_SET_MDWE (systemd: MemoryDenyWriteExecute=), and allow it where a security module does not \
+             (SELinux: execmem)",
+        ),
         Check::ok(
             "cpuid masking",
             match found.cpuid_faulting {
@@ -318,6 +325,7 @@ mod tests {
             fsgsbase: true,
             cpuid_faulting: true,
             tsc_trapping: true,
+            executable_memory: true,
             max_map_count: Some(65_530),
             address_space_limit: None,
             data_limit: None,
@@ -341,13 +349,18 @@ mod tests {
     fn each_lack_is_found_and_has_a_remedy() {
         assert_eq!(states(&good()), []);
         type Change = fn(&mut Capabilities);
-        let cases: [(Change, &str, State); 10] = [
+        let cases: [(Change, &str, State); 11] = [
             (
                 |host| host.syscall_user_dispatch = false,
                 "syscall user dispatch",
                 State::Missing,
             ),
             (|host| host.fsgsbase = false, "FSGSBASE", State::Missing),
+            (
+                |host| host.executable_memory = false,
+                "executable memory",
+                State::Missing,
+            ),
             (|host| host.tsc_trapping = false, "rdtsc trapping", State::Missing),
             (
                 |host| host.address_ranges[0].free = false,

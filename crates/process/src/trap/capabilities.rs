@@ -33,6 +33,8 @@ pub struct Capabilities {
     pub cpuid_faulting: bool,
     /// `rdtsc` can be made to trap. Required.
     pub tsc_trapping: bool,
+    /// Memory that was written can become executable. Required: nothing else would run what a program compiles itself.
+    pub executable_memory: bool,
     /// vm.max_map_count: memory areas per process; None if /proc does not tell.
     pub max_map_count: Option<u64>,
     /// RLIMIT_AS, bytes; None: unlimited.
@@ -70,6 +72,7 @@ pub fn capabilities() -> Capabilities {
         fsgsbase,
         cpuid_faulting,
         tsc_trapping,
+        executable_memory: can_execute_written(),
         max_map_count: proc_number("/proc/sys/vm/max_map_count"),
         address_space_limit: (address_space.0 != libc::RLIM_INFINITY).then_some(address_space.0),
         data_limit: Some(limit(libc::RLIMIT_DATA).1).filter(|&bytes| bytes != libc::RLIM_INFINITY),
@@ -106,6 +109,28 @@ fn is_free(range: &Range<u64>) -> io::Result<()> {
             true => Ok(()),
             false => Err(io::Error::from_raw_os_error(libc::EEXIST)),
         }
+    }
+}
+
+/// Makes a page executable that could be written before. PR_SET_MDWE, seccomp filters and security modules refuse that.
+fn can_execute_written() -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: the page is a new one wherever there is room, and unmapped unused.
+    unsafe {
+        let page = libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            -1,
+            0,
+        );
+        if page == libc::MAP_FAILED {
+            return true; // for another reason, which others tell
+        }
+        let can = libc::mprotect(page, 4096, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) == 0;
+        libc::munmap(page, 4096);
+        can
     }
 }
 
