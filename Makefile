@@ -14,7 +14,7 @@ SHELL_SCRIPTS := .ci/run examples/build scripts/bare-root scripts/fuzz scripts/p
 PYTHON_SCRIPTS := kernel/build kernel/profile/record $(wildcard kernel/profile/*.py bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py tests/storms/*.py)
 C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]' 'tests/storms/*.c')
 
-.PHONY: help demo build examples kernel test test-e2e test-full fuzz bench lint format setup-%
+.PHONY: help demo build examples kernel test test-from-nothing test-e2e test-full fuzz bench lint format setup-%
 .NOTPARALLEL:
 
 help:
@@ -47,8 +47,12 @@ kernel: setup-build
 
 test: setup-run setup-test kernel build examples
 	$(CARGO) test --locked --workspace
-	$(CARGO) build --locked --target $(TARGET) --package windtunnel
 	@echo 'Not run here: the tests marked "full" (several kernel builds); make test-full runs them.'
+	$(MAKE) --no-print-directory test-from-nothing
+
+# `make test` without the unit tests, which take little of the host: what scripts/bare-root is for.
+test-from-nothing: setup-run setup-test kernel build examples
+	$(CARGO) build --locked --target $(TARGET) --package windtunnel
 	$(MAKE) --no-print-directory test-e2e
 
 # Of what `make test` has built.
