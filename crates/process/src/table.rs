@@ -41,7 +41,8 @@ pub const HOST_CALLS: &[HostCall] = &[
         "mmap",
         Partial,
         "hints count only where free in the program's own addresses; MAP_FIXED elsewhere: ENOMEM; MAP_HUGETLB: ENOMEM; \
-         MAP_32BIT only for programs linked to fixed addresses; MAP_GROWSDOWN does not grow",
+         MAP_32BIT only for programs linked to fixed addresses; MAP_GROWSDOWN does not grow; code written where some ran before \
+         is not looked at for instructions that show the processor",
     ),
     row(10, "mprotect", Full, ""),
     row(11, "munmap", Full, ""),

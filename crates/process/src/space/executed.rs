@@ -1,7 +1,8 @@
 //! What programs execute that is not as it stands in the file: instructions that were replaced (see [`crate::patch`]).
 //!
 //! Memory of no file that is to be executable is not so in the host until the program jumps there; then its code is looked
-//! at. That is one fault for each mapping that becomes executable. What is written to it afterwards nobody sees.
+//! at. That is one fault for each mapping that becomes executable. What is written to it afterwards nobody sees, so there is a
+//! warning where it can be written to.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,6 +21,10 @@ const LOOKS_MAX: u32 = 256;
 const AROUND: u64 = 1 << 20;
 /// Bytes of the longest instruction.
 const LONGEST: u64 = 15;
+
+/// Said of a program that can write code which nobody looks at.
+const UNSEEN: &str = "code that a program writes where it executed some before is not looked at: instructions there that show \
+                      the host's processor are not masked";
 
 /// Code that a program made.
 #[derive(Clone, Debug, Default)]
@@ -116,6 +121,9 @@ impl Work<'_> {
             self.space.tree.insert(start, vma);
         }
         self.space.made.looks += 1;
+        if prot & WRITE != 0 || self.space.made.looks == LOOKS_MAX {
+            self.note(libc::SYS_mmap, UNSEEN);
+        }
         self.space.made.replaced.extend(replaced);
         Ok(())
     }
@@ -168,6 +176,11 @@ mod tests {
         let mut regs = at(start);
         assert_eq!(fixture.spaces.instruction(id, &mut regs), abi::INSTRUCTION_DONE);
         assert_eq!(regs.rip, start, "the instruction is fetched again");
+        assert_eq!(
+            fixture.spaces.take_notes(),
+            [(libc::SYS_mmap as u32, UNSEEN)],
+            "it can be written to"
+        );
         let work = fixture.spaces.work(id).unwrap();
         assert_eq!(work.read(start, 8), [0xb8, 1, 0, 0, 0, 0x0f, 0x08, 0xc3]);
         let mut regs = at(start + 5);
@@ -209,6 +222,8 @@ mod tests {
             fixture.call(id, libc::SYS_mprotect, [start, PAGE, 5, 0, 0, 0]).unwrap();
             assert_eq!(fixture.spaces.instruction(id, &mut at(start)) as u64, more, "{look}");
             fixture.call(id, libc::SYS_mprotect, [start, PAGE, 3, 0, 0, 0]).unwrap();
+            let notes = fixture.spaces.take_notes();
+            assert_eq!(notes.len(), usize::from(look == LOOKS_MAX - 1), "{look}: {notes:?}");
         }
     }
 
