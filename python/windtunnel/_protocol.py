@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Messages of the control protocol. Made by scripts/make_protocol.py from the engine's own types: do not edit."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict, Union
+
+PROTOCOL = 3
+"""Version of the protocol."""
+
+
+class AnswerTime(TypedDict, total=False):
+
+    ended: Ended | None
+    """Why the run cannot go on, if so."""
+
+
+class AnswerStarted(TypedDict):
+
+    pid: int
+    """Process id in the node."""
+    program: int
+    """Its number on this connection."""
+
+
+class _AnswerKeys(TypedDict):
+    at_ns: int
+    """Virtual time at which it took effect, ns; for those that let time go on, where it stands now."""
+    id: int
+    """The command's number."""
+
+
+class Answer(_AnswerKeys, total=False):
+    """What came of a command."""
+
+    done: dict[str, Any]
+    time: AnswerTime
+    started: AnswerStarted
+    processes: list[Process]
+    links: list[LinkSummary]
+    file: Content
+    refused: Refusal
+
+
+class Content(TypedDict, total=False):
+    """What is in a file."""
+
+    text: str
+    hex: str
+
+
+class DirectionSummary(TypedDict):
+    """One direction of a link. Bytes are of frames from the Ethernet header on, without FCS, preamble and gap.
+    `offered = delivered - duplicated + dropped + in flight at the end`."""
+
+    bytes: int
+    """Bytes of those frames."""
+    corrupted_frames: int
+    """Frames in which the link flipped a bit."""
+    delivered_bytes: int
+    """Bytes of those frames."""
+    delivered_frames: int
+    """Frames that reached the receiver, copies included."""
+    drops: dict[str, int]
+    """Frames lost, by cause ("loss", "queue_full", "link_down", ...); causes that did not occur are absent."""
+    duplicated_frames: int
+    """Extra copies the link made."""
+    frames: int
+    """Frames the sender handed to the link."""
+
+
+class End(TypedDict, total=False):
+    """How a program ended: one of the two is there."""
+
+    exit: int | None
+    """Exit code."""
+    signal: int | None
+    """Number of the signal that ended it."""
+
+
+class Hello(TypedDict):
+    """Which run this is."""
+
+    nodes: list[str]
+    """Names of the nodes."""
+    out: str
+    """Its output folder, absolute."""
+    pid: int
+    """Process id of the engine."""
+    protocol: int
+    """`PROTOCOL`."""
+    scenario: str
+    """Name of the scenario."""
+    version: str
+    """Version of windtunnel."""
+
+
+class LinkSummary(TypedDict):
+    """One link: both directions."""
+
+    a: str
+    """First endpoint, "node:interface"."""
+    a_to_b: DirectionSummary
+    """Frames `a` sent."""
+    b: str
+    """Second endpoint, "node:interface"."""
+    b_to_a: DirectionSummary
+    """Frames `b` sent."""
+
+
+class NumberedStart(TypedDict):
+
+    node: str
+    """On which node."""
+    program: Open
+    """What."""
+
+
+class NumberedEndInput(TypedDict):
+
+    program: int
+    """Its number, from `Outcome::Started`."""
+
+
+class NumberedResize(TypedDict):
+
+    program: int
+    """Its number."""
+    size: WindowSize
+    """The size."""
+
+
+class NumberedHangUp(TypedDict):
+
+    program: int
+    """Its number."""
+
+
+class NumberedSignal(TypedDict):
+
+    node: str
+    """On which node."""
+    pid: int
+    """Process id there, as of kill(2): a process, or a process group if negative. Neither process 1 nor all
+    (-1)."""
+    signal: int
+    """Number of the signal, 1 to 64; 0 only asks whether it could be sent."""
+
+
+class NumberedProcesses(TypedDict, total=False):
+
+    node: str | None
+    """Which node; none: all."""
+
+
+class NumberedLink(TypedDict):
+
+    change: dict[str, Any]
+    """As an entry of the scenario's `events` without `at`: `{"link": ["h1", "h2"], "set": {"delay": "5ms"}}`."""
+
+
+class NumberedReadFile(TypedDict):
+
+    node: str
+    """On which node."""
+    path: str
+    """Absolute path."""
+
+
+class _NumberedWriteFileKeys(TypedDict):
+    content: Content
+    """All it holds then."""
+    node: str
+    """On which node."""
+    path: str
+    """Absolute path."""
+
+
+class NumberedWriteFile(_NumberedWriteFileKeys, total=False):
+
+    mode: int | None
+    """Its mode (the lower 12 bits); none: as it is, 0644 if it is made now."""
+
+
+class _NumberedKeys(TypedDict):
+    id: int
+    """The driver's number for it; the answer has the same."""
+
+
+class Numbered(_NumberedKeys, total=False):
+    """A command with its number."""
+
+    run: Run
+    step: dict[str, Any]
+    pause: dict[str, Any]
+    start: NumberedStart
+    end_input: NumberedEndInput
+    resize: NumberedResize
+    hang_up: NumberedHangUp
+    signal: NumberedSignal
+    processes: NumberedProcesses
+    link: NumberedLink
+    counters: dict[str, Any]
+    read_file: NumberedReadFile
+    write_file: NumberedWriteFile
+    stop: dict[str, Any]
+
+
+class _OpenKeys(TypedDict):
+    argv: list[str]
+    """Program and arguments; empty: the node's shell, bash or sh."""
+
+
+class Open(_OpenKeys, total=False):
+    """A program to start for a client."""
+
+    env: dict[str, str]
+    """Environment, besides PATH, HOME and the like."""
+    terminal: WindowSize | None
+    """On a terminal of this size; none: on three pipes."""
+    user: str | None
+    """Whom it runs as: a name in the node's /etc/passwd, a user id, or user and group id as in 1000:1000; none:
+    root."""
+
+
+class Process(TypedDict):
+    """A process of a node."""
+
+    command: str
+    """Program and arguments; the program's short name in brackets if they are not known."""
+    node: str
+    """The node."""
+    parent: int
+    """Process id of its parent; 1: started by the scenario or a client, or an orphan."""
+    pid: int
+    """Process id."""
+    start_ns: int
+    """Virtual time at which it started, nanoseconds. Exact for programs of the scenario and of clients, else to
+    10 ms."""
+    state: str
+    """As in `ps`: R running, S sleeping, D waiting, T stopped, Z ended and not waited for."""
+
+
+class _ProgramEndKeys(TypedDict):
+    program: int
+    """Its number."""
+
+
+class ProgramEnd(_ProgramEndKeys, total=False):
+    """A program that the driver started has ended."""
+
+    exit: int | None
+    """Exit code."""
+    signal: int | None
+    """Number of the signal that ended it."""
+
+
+class _RefusalKeys(TypedDict):
+    exit_code: int
+    """Exit code for the client, as shells have it: 127 not found, 126 not executable, 2 anything else."""
+    message: str
+    """What is wrong."""
+
+
+class Refusal(_RefusalKeys, total=False):
+    """Why something cannot be done."""
+
+    hint: str | None
+    """What to do about it."""
+
+
+class Run(TypedDict, total=False):
+    """How far time goes on. The first thing that holds ends it; with none of them it goes on to the end of the
+    run."""
+
+    output: list[int]
+    """Until one of these programs has printed something, by their numbers; what it printed after the last answer
+    to a `run` or `step` counts, and so does its end."""
+    programs: list[int]
+    """Until all of these programs have ended, by their numbers."""
+    until_ns: int | None
+    """Up to this virtual time, nanoseconds; what is due then has not happened yet."""
+
+
+class WindowSize(TypedDict):
+    """Size of a terminal's window, characters."""
+
+    columns: int
+    """Characters in a line."""
+    rows: int
+    """Lines."""
+
+
+Ended = Literal["stop", "all_done", "driver", "interrupted", "crash", "error"]
+"""Why a run ended."""
+
+
+class ReplyObjectStarted(TypedDict):
+
+    pid: int
+    """Process id in the node."""
+
+
+class ReplyObjectDriving(TypedDict):
+
+    at_ns: int
+    """Where time stands, ns."""
+
+
+class ReplyObject(TypedDict, total=False):
+    """What a run says."""
+
+    hello: Hello
+    started: ReplyObjectStarted
+    ended: End
+    processes: list[Process]
+    refused: Refusal
+    driving: ReplyObjectDriving
+    answer: Answer
+    program_ended: ProgramEnd
+
+
+Reply = Union[ReplyObject, Literal["run_over"]]
+"""What a run says."""
+
+
+class RequestObjectOpen(TypedDict):
+
+    node: str
+    """On which node."""
+    program: Open
+    """What."""
+
+
+class RequestObjectProcesses(TypedDict, total=False):
+
+    node: str | None
+    """Which node; none: all."""
+
+
+class RequestObject(TypedDict, total=False):
+    """What a client asks for."""
+
+    open: RequestObjectOpen
+    resize: WindowSize
+    processes: RequestObjectProcesses
+    command: Numbered
+
+
+Request = Union[RequestObject, Literal["end_input", "stop", "drive"]]
+"""What a client asks for."""
