@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""What a notebook shows: a network as a drawing, a run as a table."""
+
+from __future__ import annotations
+
+import math
+from html import escape
+from typing import TYPE_CHECKING
+
+from ._error import Error
+
+if TYPE_CHECKING:
+    from ._network import Network
+    from ._node import Node
+    from ._run import Run
+
+Point = tuple[float, float]
+
+SPACE = 120.0
+MARGIN = 60.0
+ROUNDS = 150
+# Colours that those with colour-blindness tell apart (Okabe and Ito).
+FILL = {"host": "#56b4e9", "router": "#e69f00", "switch": "#009e73"}
+ROWS_MAX = 20
+
+
+def positions(network: Network) -> dict[str, Point]:
+    """Where nodes are drawn: their own positions if all have one, else apart by as many links as lie between them."""
+    nodes = network.nodes
+    own = {name: node._spec.get("position") for name, node in nodes.items()}
+    if nodes and all(own.values()):
+        return {name: (float(at[0]), float(at[1])) for name, at in own.items() if at}
+    return _spread(network)
+
+
+def _distances(network: Network) -> list[list[float]]:
+    """Links between each two nodes; a little more than the longest way where there is none."""
+    names = list(network.nodes)
+    index = {name: number for number, name in enumerate(names)}
+    near: list[list[int]] = [[] for _ in names]
+    for link in network.links:
+        a, b = index[link.a.node.name], index[link.b.node.name]
+        near[a].append(b)
+        near[b].append(a)
+    table: list[list[float]] = []
+    for start in range(len(names)):
+        row = [math.inf] * len(names)
+        row[start] = 0.0
+        queue = [start]
+        for node in queue:
+            for other in near[node]:
+                if row[other] == math.inf:
+                    row[other] = row[node] + 1
+                    queue.append(other)
+        table.append(row)
+    finite = [value for row in table for value in row if value < math.inf]
+    far = max(finite, default=0.0) + 1
+    return [[min(value, far) for value in row] for row in table]
+
+
+def _spread(network: Network) -> dict[str, Point]:
+    """A layout by stress majorisation: each node moves to where its distances to all others are as they should be."""
+    names = list(network.nodes)
+    count = len(names)
+    wanted = _distances(network)
+    turn = 2 * math.pi / max(count, 1)
+    radius = max(1.0, count / 4)
+    at = [(radius * math.cos(turn * number), radius * math.sin(turn * number)) for number in range(count)]
+    # Each round looks at all pairs: large networks get fewer.
+    for _ in range(max(5, min(ROUNDS, 2_000_000 // max(count * count, 1)))):
+        for here in range(count):
+            total = x = y = 0.0
+            for there in range(count):
+                if there == here:
+                    continue
+                gap = wanted[here][there]
+                dx, dy = at[here][0] - at[there][0], at[here][1] - at[there][1]
+                length = math.hypot(dx, dy) or 1e-9
+                weight = 1 / (gap * gap)
+                total += weight
+                x += weight * (at[there][0] + gap * dx / length)
+                y += weight * (at[there][1] + gap * dy / length)
+            if total:
+                at[here] = (x / total, y / total)
+    return {name: (x * SPACE, y * SPACE) for name, (x, y) in zip(names, at)}
+
+
+def network_svg(network: Network) -> str:
+    """The network as a drawing in SVG."""
+    at = positions(network)
+    left = min((x for x, _ in at.values()), default=0.0) - MARGIN
+    top = min((y for _, y in at.values()), default=0.0) - MARGIN
+    width = max((x for x, _ in at.values()), default=0.0) - left + MARGIN
+    height = max((y for _, y in at.values()), default=0.0) - top + MARGIN
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}" '
+        f'width="{min(width, 900):.0f}" font-family="sans-serif" font-size="11" text-anchor="middle">',
+        f"<title>{escape(network.name)}</title>",
+    ]
+    for link in network.links:
+        (ax, ay), (bx, by) = at[link.a.node.name], at[link.b.node.name]
+        parts.append(
+            f'<line x1="{ax:.1f}" y1="{ay:.1f}" x2="{bx:.1f}" y2="{by:.1f}" stroke="#888" stroke-width="1.5">'
+            f"<title>{escape(f'{link.a} - {link.b}')}</title></line>"
+        )
+        label = _label(network, link._spec)
+        if label and len(network.links) <= 60:
+            x, y = (ax + bx) / 2, (ay + by) / 2 - 4
+            parts.append(f'<text x="{x:.1f}" y="{y:.1f}" fill="#555" font-size="9">{escape(label)}</text>')
+    for name, (x, y) in at.items():
+        node = network.nodes[name]
+        round_ = 14 if node.kind == "host" else 4
+        title = escape("\n".join([f"{name} ({node.kind})", *_addresses(node)]))
+        parts.append(
+            f'<g><title>{title}</title><rect x="{x - 22:.1f}" y="{y - 14:.1f}" width="44" height="28" rx="{round_}" '
+            f'fill="{FILL.get(node.kind, "#ccc")}" stroke="#333"/>'
+            f'<text x="{x:.1f}" y="{y + 4:.1f}" fill="#000">{escape(name)}</text></g>'
+        )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _addresses(node: Node) -> list[str]:
+    """Those of a node; a drawing of what is not finished has none."""
+    try:
+        return node.addresses
+    except Error:
+        return []
+
+
+def _label(network: Network, spec: dict[str, object]) -> str:
+    """Rate and delay of a link, where both directions are alike."""
+    if spec.get("a_to_b") or spec.get("b_to_a"):
+        return ""
+    defaults = (network._spec.get("defaults") or {}).get("link") or {}
+    both = spec.get("both") or {}
+    values = {**defaults, **(both if isinstance(both, dict) else {})}
+    return ", ".join(str(values[key]) for key in ("rate", "delay") if key in values)
+
+
+def run_table(run: Run) -> str:
+    """A run as a table in HTML."""
+    rows = [("virtual time", f"{run._now_ns / 1e9:g} s"), ("state", "live" if run._is_open else f"ended: {run.ended}")]
+    links = []
+    if run._is_open:
+        links = run.counters()
+    elif (run.out / "summary.json").exists():
+        rows.append(("digest", run.digest))
+        links = run.summary["links"]
+    rows.append(("results", str(run.out)))
+    head = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+    body = ""
+    for link in links[:ROWS_MAX]:
+        for a, b, part in ((link["a"], link["b"], link["a_to_b"]), (link["b"], link["a"], link["b_to_a"])):
+            lost = sum(part["drops"].values())
+            cells = (f"{a} &rarr; {b}", part["frames"], part["bytes"], lost)
+            body += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+    if not body:
+        return f"<table>{head}</table>"
+    more = f"<p>and {len(links) - ROWS_MAX} further links</p>" if len(links) > ROWS_MAX else ""
+    titles = "<tr><th>link</th><th>frames</th><th>bytes</th><th>dropped</th></tr>"
+    return f"<table>{head}</table><table>{titles}{body}</table>{more}"

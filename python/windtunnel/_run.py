@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A run that this process drives."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import tempfile
+import weakref
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Union
+
+from ._connection import Closed
+from ._engine import Engine
+from ._error import Error, refuse
+from ._process import Process
+from ._protocol import Answer, End, LinkSummary, ProgramEnd
+from ._protocol import Process as ProcessRow
+from ._units import Time, time_ns
+
+if TYPE_CHECKING:
+    from ._link import Link
+    from ._network import Network
+
+__all__ = ["Run"]
+
+RESULTS = Path("windtunnel-results")
+SCENARIO = "scenario.yaml"
+Command = Union[str, Sequence[str]]
+
+_live: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+class Run:
+    """A run whose time is in the hands of this script: it stands still between two calls.
+
+    Made by :meth:`windtunnel.Network.run`. As a context manager it ends the run, with its results, whatever happens.
+
+    Attributes
+    ----------
+    out : pathlib.Path
+        Folder of the results.
+    ended : str or None
+        Why the run cannot go on, if so: ``"stop"``, ``"all_done"``, ``"crash"``, ``"error"``;
+        ``"driver"`` if this script ended it.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        out: str | os.PathLike[str] | None,
+        options: Sequence[str],
+        *,
+        check: bool,
+        timeout: float | None,
+    ) -> None:
+        self._network = network
+        self._check = check
+        self._buffers: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
+        self._ends: dict[int, ProgramEnd] = {}
+        self._watchers: dict[int, Callable[[bytes], None]] = {}
+        self._paused = False
+        self._is_time_known = True
+        self._now_ns = 0
+        self.ended: str | None = None
+        self._is_open = False
+        self._summary: Any = None
+        self.out = _new_folder(network.name) if out is None else Path(out).absolute()
+        with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
+            scenario = network._file_to_run(Path(folder) / SCENARIO)
+            self._engine = Engine(scenario, self.out, options)
+            try:
+                _, self._now_ns = self._engine.connect(self._printed, self._program_ended, timeout)
+                if scenario.parent == Path(folder):
+                    # The results hold what repeats them.
+                    shutil.move(scenario, self.out / SCENARIO)
+                    scenario = self.out / SCENARIO
+            except BaseException:
+                self._engine.close()
+                _remove_if_empty(self.out)
+                raise
+        self.scenario = scenario.absolute()
+        self._is_open = True
+        _live.add(self)
+
+    # Time.
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual time, nanoseconds."""
+        if not self._is_time_known and self._is_open:
+            self._command("counters")
+        return self._now_ns
+
+    @property
+    def now(self) -> float:
+        """Virtual time, seconds."""
+        return self.now_ns / 1e9
+
+    def until(self, time: Time) -> None:
+        """Lets time go on up to this virtual time; what is due then has not happened yet."""
+        self._advance(until_ns=time_ns(time))
+
+    def go(self, span: Time) -> None:
+        """Lets time go on for this long."""
+        self._advance(until_ns=self.now_ns + time_ns(span))
+
+    def step(self) -> None:
+        """Lets time go on for one window: the longest span in which no node can hear of what another does."""
+        self._note_end(self._command("step"))
+
+    def to_end(self) -> None:
+        """Lets time go on until nothing is left to do, or to `stop` of the network; then the results are written.
+
+        Raises
+        ------
+        Error
+            An expectation of the scenario failed.
+        """
+        if self._advance() is not None:
+            self.stop()
+
+    def pause(self) -> None:
+        """From another thread: breaks off a call that lets time go on."""
+        self._paused = True
+        if self._is_open and self._engine.connection is not None:
+            self._engine.connection.overtake("pause")
+
+    def stop(self, *, check: bool | None = None) -> None:
+        """Ends the run; its results are written when this returns. A run that has ended stays as it is.
+
+        Raises
+        ------
+        Error
+            An expectation of the scenario failed, unless `check` is false; or the engine died.
+        """
+        if not self._is_open:
+            return
+        self._is_open = False
+        _live.discard(self)
+        self._network._run_is_over(self)
+        connection = self._engine.connection
+        assert connection is not None, "the run was open"
+        try:
+            connection.overtake("stop")
+            connection.drain(None)
+            code = self._engine.wait()
+            complaints = self._engine.complaints()
+            if code not in (0, 1):
+                raise self._engine.death()
+            self.ended = self.summary["ended"]
+        finally:
+            self._engine.close()
+        if code == 1 and (self._check if check is None else check):
+            failed = [line[len("failed: ") :] for line in complaints.splitlines() if line.startswith("failed: ")]
+            raise Error(
+                "an expectation failed: " + "; ".join(failed),
+                hint=f"what programs printed is in {self.out}",
+                exit_code=1,
+            )
+
+    # What is there.
+
+    @property
+    def is_live(self) -> bool:
+        """Whether something can be asked of it; not so once it was stopped or its engine died."""
+        return self._is_open
+
+    def change_link(self, link: Link, values: Mapping[str, Any]) -> None:
+        """Gives a link other values by name, as texts with their units: ``{"delay": "5ms"}``; see :meth:`Link.set`."""
+        self._command("link", change={"link": link.ends, "set": dict(values)})
+
+    @property
+    def pid(self) -> int:
+        """Process id of the engine, on the host."""
+        return self._engine.process.pid
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of the nodes."""
+        return list(self._network.nodes)
+
+    def counters(self) -> list[LinkSummary]:
+        """Counters of all links since the start, as ``summary.json`` has them. It takes no virtual time."""
+        return self._command("counters")["links"]
+
+    def processes(self, node: str | None = None) -> list[ProcessRow]:
+        """The processes of a node, or of all."""
+        return self._command("processes", node=None if node is None else str(node))["processes"]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """What happened: ``summary.json``, which is there when the run has ended."""
+        if self._summary is None:
+            if self._is_open:
+                refuse(
+                    "the run goes on: its summary is written at its end",
+                    "call run.stop() or run.to_end(), or leave the `with`",
+                )
+            try:
+                self._summary = json.loads((self.out / "summary.json").read_text(encoding="utf-8"))
+            except OSError as error:
+                raise Error(f"the run left no summary: {error}") from None
+        found: dict[str, Any] = self._summary
+        return found
+
+    @property
+    def digest(self) -> str:
+        """Hash over all frames and all output with their times: equal for equal runs. There when the run has ended."""
+        return str(self.summary["digest"])
+
+    def stdout(self, node: object, number: int = 0) -> str:
+        """What a program of a node has printed, by its number from :meth:`Node.run`: there when the run has ended.
+
+        Programs that the script itself started have the numbers after those of the scenario.
+        """
+        return self._output(str(node), number, "stdout")
+
+    def stderr(self, node: object, number: int = 0) -> str:
+        """As :meth:`stdout`, of standard error."""
+        return self._output(str(node), number, "stderr")
+
+    def _output(self, node: str, number: int, stream: str) -> str:
+        rows = [row for row in self.summary["processes"] if row["node"] == node]
+        if not 0 <= number < len(rows):
+            refuse(f"{node} has no program {number}; it had {len(rows)}")
+        try:
+            text: str = (self.out / rows[number][stream]).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise Error(f"cannot read what `{node}` printed: {error}") from None
+        return text
+
+    # Programs; Node has the friendlier ones.
+
+    def popen(
+        self,
+        node: str,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        user: str | int | None = None,
+        terminal: tuple[int, int] | None = None,
+        shell: bool = False,
+        text: bool = True,
+    ) -> Process[Any]:
+        """Starts a program: see :meth:`windtunnel.Node.popen`."""
+        argv = argv_of(command, shell)
+        program: dict[str, Any] = {"argv": argv, "env": {str(key): str(value) for key, value in (env or {}).items()}}
+        if user is not None:
+            program["user"] = str(user)
+        if terminal is not None:
+            rows, columns = terminal
+            program["terminal"] = {"rows": rows, "columns": columns}
+        started = self._command("start", node=node, program=program)["started"]
+        return Process(self, node, argv, started["program"], started["pid"], text)
+
+    # What others of this package use.
+
+    def _command(self, name: str, **arguments: Any) -> Answer:
+        connection = self._engine.connection
+        if not self._is_open or connection is None:
+            refuse("the run has ended", "what it left is in `run.summary` and the folder `run.out`")
+        self._is_time_known = False
+        try:
+            answer = connection.command(name, arguments)
+        except Closed:
+            raise self._lost() from None
+        self._now_ns = max(self._now_ns, answer["at_ns"])
+        # What does something takes a nanosecond, which the next answer knows.
+        self._is_time_known = name in ("run", "step", "counters")
+        return answer
+
+    def _input(self, program: int, data: bytes) -> None:
+        if not self._is_open or self._engine.connection is None:
+            refuse("the run has ended")
+        try:
+            self._engine.connection.input(program, data)
+        except Closed:
+            raise self._lost() from None
+
+    def _advance(self, **limits: Any) -> str | None:
+        """Lets time go on; why the run cannot go on, if so."""
+        self._paused = False
+        return self._note_end(
+            self._command("run", **{key: value for key, value in limits.items() if value is not None})
+        )
+
+    def _note_end(self, answer: Answer) -> str | None:
+        self.ended = answer["time"].get("ended") or self.ended
+        return self.ended
+
+    def _lost(self) -> Error:
+        """The engine has closed the connection without being asked to."""
+        self._is_open = False
+        _live.discard(self)
+        self._network._run_is_over(self)
+        error = self._engine.death()
+        self._engine.close()
+        error.message = f"the engine ended during the run: {error.message}"
+        error.args = (error.message,)
+        error.hint = error.hint or f"what was written until then is in {self.out}"
+        return error
+
+    def _buffer(self, program: int, stream: int) -> bytearray:
+        return self._buffers[program, stream]
+
+    def _end_of(self, program: int) -> End | None:
+        end = self._ends.get(program)
+        return None if end is None else {"exit": end.get("exit"), "signal": end.get("signal")}
+
+    def _printed(self, program: int, stream: int, data: bytes) -> None:
+        self._buffers[program, stream] += data
+
+    def _program_ended(self, end: ProgramEnd) -> None:
+        self._ends[end["program"]] = end
+
+    # As a context.
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None:
+            self.stop()
+            return
+        # What went wrong first is what matters.
+        with contextlib.suppress(Error):
+            self.stop(check=False)
+
+    def __repr__(self) -> str:
+        state = "live" if self._is_open else f"ended: {self.ended}"
+        return f"<Run of {self._network.name} at {self._now_ns / 1e9:g} s, {state}, results in {self.out}>"
+
+    def _repr_html_(self) -> str:
+        from ._draw import run_table
+
+        return run_table(self)
+
+
+def argv_of(command: Command, shell: bool) -> list[str]:
+    """Words of a command: a text is split like a shell's words, but no shell runs it unless asked to."""
+    if isinstance(command, (str, bytes)):
+        if not isinstance(command, str):
+            refuse(f"a command is a text or a list of texts, not {command!r}")
+        if shell:
+            return ["sh", "-c", command]
+        try:
+            argv = shlex.split(command)
+        except ValueError as error:
+            refuse(f"`{command}` is not a command: {error}", 'shell=True has "sh -c" run it')
+    else:
+        argv = [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in command]
+        if shell:
+            refuse("shell=True goes with a text, not with a list")
+    if not argv:
+        refuse("the command is empty", 'name a program, as in h1.popen(["ip", "route"])')
+    return argv
+
+
+def _new_folder(name: str) -> Path:
+    """A folder that nobody has: NAME, NAME-2, ..."""
+    parent = RESULTS.absolute()
+    number = 1
+    while True:
+        folder = parent / (name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise Error(f"cannot make {folder}: {error.strerror}", hint="name another folder with `out`") from None
+
+
+def _remove_if_empty(folder: Path) -> None:
+    for path in (folder, folder.parent if folder.parent.name == RESULTS.name else None):
+        try:
+            if path is not None:
+                path.rmdir()
+        except OSError:
+            return
+
+
+@atexit.register
+def _end_all() -> None:
+    for run in list(_live):
+        with contextlib.suppress(Error, OSError):
+            run.stop(check=False)
