@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 Point = tuple[float, float]
 
+# Pixels of a link, more where nodes would cover each other.
 SPACE = 120.0
+SPACE_MAX = 220.0
+NODE_WIDTH = 56.0
+WIDTH_MAX = 900.0
+LABELS_MAX = 40
 MARGIN = 60.0
 ROUNDS = 150
 # Colours that those with colour-blindness tell apart (Okabe and Ito).
@@ -82,7 +87,9 @@ def _spread(network: Network) -> dict[str, Point]:
                 y += weight * (at[there][1] + gap * dy / length)
             if total:
                 at[here] = (x / total, y / total)
-    return {name: (x * SPACE, y * SPACE) for name, (x, y) in zip(names, at)}
+    gaps = [math.dist(a, b) for number, a in enumerate(at) for b in at[:number]]
+    scale = min(max(SPACE, NODE_WIDTH / max(min(gaps, default=1.0), 1e-9)), SPACE_MAX)
+    return {name: (x * scale, y * scale) for name, (x, y) in zip(names, at)}
 
 
 def network_svg(network: Network) -> str:
@@ -92,21 +99,31 @@ def network_svg(network: Network) -> str:
     top = min((y for _, y in at.values()), default=0.0) - MARGIN
     width = max((x for x, _ in at.values()), default=0.0) - left + MARGIN
     height = max((y for _, y in at.values()), default=0.0) - top + MARGIN
+    shown = min(width, WIDTH_MAX)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}" '
-        f'width="{min(width, 900):.0f}" font-family="sans-serif" font-size="11" text-anchor="middle">',
+        f'width="{shown:.0f}" height="{shown * height / width:.0f}" '
+        f'font-family="sans-serif" font-size="11" text-anchor="middle" '
+        f'style="background: #fff">',
         f"<title>{escape(network.name)}</title>",
     ]
-    for link in network.links:
+    labels = [_label(network, link._spec) for link in network.links]
+    alike = len(set(labels)) == 1 and len(labels) > 2
+    if alike and labels[0]:
+        x, y = left + width / 2, top + height - 12
+        parts.append(f'<text x="{x:.1f}" y="{y:.1f}" fill="#555">all links: {escape(labels[0])}</text>')
+    for link, label in zip(network.links, labels):
         (ax, ay), (bx, by) = at[link.a.node.name], at[link.b.node.name]
         parts.append(
             f'<line x1="{ax:.1f}" y1="{ay:.1f}" x2="{bx:.1f}" y2="{by:.1f}" stroke="#888" stroke-width="1.5">'
             f"<title>{escape(f'{link.a} - {link.b}')}</title></line>"
         )
-        label = _label(network, link._spec)
-        if label and len(network.links) <= 60:
+        if label and not alike and len(labels) <= LABELS_MAX:
             x, y = (ax + bx) / 2, (ay + by) / 2 - 4
-            parts.append(f'<text x="{x:.1f}" y="{y:.1f}" fill="#555" font-size="9">{escape(label)}</text>')
+            parts.append(
+                f'<text x="{x:.1f}" y="{y:.1f}" fill="#555" font-size="9" stroke="#fff" '
+                f'stroke-width="3" paint-order="stroke">{escape(label)}</text>'
+            )
     for name, (x, y) in at.items():
         node = network.nodes[name]
         round_ = 14 if node.kind == "host" else 4

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from typing import NoReturn
 
 __all__ = ["Error"]
@@ -65,6 +66,11 @@ def refuse(message: str, hint: str | None = None) -> NoReturn:
     raise Error(message, hint=hint) from None
 
 
+def _ending(exit_code: int) -> str:
+    names = {128 + number: number.name for number in signal.Signals}
+    return f"was ended by {names[exit_code]}" if exit_code in names else f"ended with exit code {exit_code}"
+
+
 def last_words(text: str, exit_code: int) -> Error:
     """What the engine printed before it ended, as an error.
 
@@ -73,8 +79,9 @@ def last_words(text: str, exit_code: int) -> Error:
     lines = text.rstrip().splitlines()
     starts = [number for number, line in enumerate(lines) if line.startswith("error: ")]
     if not starts:
-        said = text.strip() or "it said nothing"
-        return Error(f"the engine ended with exit code {exit_code}: {said}", exit_code=exit_code)
+        how = _ending(exit_code)
+        said = f", and said: {text.strip()}" if text.strip() else ""
+        return Error(f"the engine {how}{said}", exit_code=exit_code)
     message = [lines[starts[-1]][len("error: ") :]]
     place: list[str] = []
     hints: list[str] = []

@@ -88,6 +88,7 @@ class Run:
                 raise
         self.scenario = scenario.absolute()
         self._is_open = True
+        self._owner = os.getpid()
         _live.add(self)
 
     # Time.
@@ -303,7 +304,7 @@ class Run:
         self._network._run_is_over(self)
         error = self._engine.death()
         self._engine.close()
-        error.message = f"the engine ended during the run: {error.message}"
+        error.message = f"the run broke off: {error.message}"
         error.args = (error.message,)
         error.hint = error.hint or f"what was written until then is in {self.out}"
         return error
@@ -391,5 +392,8 @@ def _remove_if_empty(folder: Path) -> None:
 @atexit.register
 def _end_all() -> None:
     for run in list(_live):
+        # A fork of the script has no say.
+        if run._owner != os.getpid():
+            continue
         with contextlib.suppress(Error, OSError):
             run.stop(check=False)
