@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import doctest
 import importlib
+import io
+import itertools
 import json
 import os
 import pkgutil
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -150,6 +154,10 @@ def test_programs_are_as_of_subprocess() -> None:
         sleeper.terminate()
         assert sleeper.wait() == -signal.SIGTERM
         sleeper.kill()
+        left = h1.popen(["sleep", "1000"])
+        left.hang_up()
+        with pytest.raises(wt.Error, match="had not ended when it was hung up"):
+            left.wait()
         assert h1.cmd("echo out; echo err >&2; echo out; sleep 1000 &") == "out\nerr\nout\n"
         assert [row["command"] for row in h1.processes()] == ["sleep 1000"]
         assert h1.cmd(["echo", "a  b"], 5) == "a  b 5\n"
@@ -275,7 +283,7 @@ def test_a_script_that_forgets_its_run_ends_it(tmp_path: Path) -> None:
 
 def test_a_dead_engine_is_told() -> None:
     net, h1, _ = two()
-    with pytest.raises(wt.Error, match="the engine ended during the run") as died, net.run() as run:
+    with pytest.raises(wt.Error, match="the run broke off: the engine was ended by SIGKILL") as died, net.run() as run:
         os.kill(run.pid, signal.SIGKILL)
         h1.cmd("true")
     assert died.value.exit_code == 128 + signal.SIGKILL
@@ -529,3 +537,19 @@ def test_it_works_with_python(program: str) -> None:
     script = SLEEPY.format(then="print(h1.cmd('ping -c 1 h2').count('1 received'), net._repr_svg_()[:4])")
     said, complaints = python(script, program=program).communicate(timeout=PATIENCE_S)
     assert said.splitlines()[1:] == ["1 <svg"], complaints
+
+
+@pytest.mark.parametrize("name", ["docs/python.md", "README.md"])
+def test_what_documents_show_is_so(name: str) -> None:
+    """Blocks of Python run one after the other, and print what the block after them says."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    names: dict[str, object] = {}
+    shown = 0
+    for (language, text), (following, expected) in itertools.pairwise([*blocks, ("", "")]):
+        if language != "python":
+            continue
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(text, name, "exec"), names)
+        assert printed.getvalue() == (expected if following == "text" else "")
+        shown += 1
+    assert shown >= 1
