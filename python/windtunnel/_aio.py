@@ -12,6 +12,8 @@ from ._run import Run
 from ._units import Time
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._network import Network
 
 __all__ = ["AsyncRun"]
@@ -45,9 +47,7 @@ class AsyncRun:
         self._network = network
         self._out = out
         self._options = options
-        import asyncio
-
-        self._turn = asyncio.Lock()
+        self._turn: asyncio.Lock | None = None
         self._run: Run | None = None
 
     @property
@@ -63,6 +63,8 @@ class AsyncRun:
         """
         import asyncio
 
+        if self._turn is None:
+            self._turn = asyncio.Lock()
         async with self._turn:
             working = asyncio.ensure_future(asyncio.to_thread(function, *args, **options))
             try:
@@ -97,7 +99,13 @@ class AsyncRun:
         await self.call(self.run.stop)
 
     async def __aenter__(self) -> AsyncRun:
-        self._run = await self.call(self._network.run, self._out, **self._options)
+        import asyncio
+
+        try:
+            self._run = await self.call(self._network.run, self._out, **self._options)
+        except asyncio.CancelledError:
+            self._network.stop()
+            raise
         return self
 
     async def __aexit__(

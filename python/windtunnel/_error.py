@@ -52,6 +52,11 @@ class Error(Exception):
             parts.append(f"hint: {self.hint}")
         return "\n".join(parts)
 
+    def without_folder(self, folder: str) -> None:
+        """Forgets the temporary folder that a scenario was in."""
+        if self.where:
+            self.where = self.where.replace(f"{folder}/", "", 1)
+
     def __reduce__(self) -> tuple[object, ...]:
         # Sweeps send errors from one process to another.
         return _restore, (self.message, self.hint, self.where, self.exit_code)

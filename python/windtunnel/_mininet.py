@@ -105,6 +105,16 @@ class MininetNames:
             "there are no controllers: a switch is a Linux bridge, which learns by itself", "leave addController out"
         )
 
+    def configLinkStatus(self, a: str, b: str, status: str) -> None:
+        """Takes the links between two nodes ``"down"`` or ``"up"``."""
+        if status not in ("up", "down"):
+            refuse(f"`{status}` is not the status of a link; allowed: up, down")
+        found = [link for link in self._net.links if {link.a.node.name, link.b.node.name} == {str(a), str(b)}]
+        if not found:
+            refuse(f"there is no link between `{a}` and `{b}`")
+        for link in found:
+            getattr(link, status)()
+
     def start(self, **options: Any) -> Run:
         """Starts a run, as :meth:`Network.run`; :meth:`stop` ends it."""
         return self._net.run(**options)

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Union
 
-from ._error import last_words, refuse
+from ._error import Error, last_words, refuse
 from ._find import find_program
 from ._link import Link, change_of, link_values
 from ._mininet import MininetNames
@@ -192,15 +192,30 @@ class Network(MininetNames):
             except (OSError, ValueError) as error:
                 refuse(f"cannot read {source}: {getattr(error, 'strerror', None) or error}")
         spec = load(text, name)
+        try:
+            network = cls._of(spec, origin)
+        except (Error, AttributeError, TypeError):
+            # The engine knows best what is wrong, and where.
+            _refuse_as_engine(text, origin)
+            raise
+        if origin is not None:
+            network._origin = (origin.absolute(), copy.deepcopy(network._spec))
+        return network
+
+    @classmethod
+    def _of(cls, spec: Any, origin: Path | None) -> Network:
+        """From the value of a file."""
         if not isinstance(spec, dict) or not isinstance(spec.get("nodes"), dict):
-            refuse(f"{name} is not a scenario: it has no `nodes`", "a scenario begins with `version: 1`")
+            refuse("this is not a scenario: it has no `nodes`", "a scenario begins with `version: 1`")
         if not spec.get("name"):
             spec = {"version": spec.pop("version", 1), "name": origin.stem if origin else "network", **spec}
         spec["nodes"] = {name: node or {} for name, node in spec["nodes"].items()}
+        maps = [*spec["nodes"].values(), spec.get("defaults") or {}, spec.get("run") or {}]
+        lists = [spec.get("links") or [], spec.get("events") or []]
+        if not all(isinstance(value, dict) for value in maps) or not all(isinstance(value, list) for value in lists):
+            refuse("this is not a scenario: mappings and lists are not where they belong")
         network = cls.__new__(cls)
         network._set_up(spec, is_read=True)
-        if origin is not None:
-            network._origin = (origin.absolute(), copy.deepcopy(spec))
         return network
 
     def to_dict(self) -> dict[str, Any]:
@@ -238,8 +253,10 @@ class Network(MininetNames):
             file = self._file_to_run(Path(folder) / SCENARIO)
             command: list[str | Path] = [find_program(), "validate", *options, file]
             done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise last_words(done.stderr, done.returncode)
+            if done.returncode != 0:
+                error = last_words(done.stderr, done.returncode)
+                error.without_folder(folder)
+                raise error
         return done.stdout
 
     def _file_to_run(self, path: Path) -> Path:
@@ -529,6 +546,20 @@ class Network(MininetNames):
         from ._draw import network_svg
 
         return network_svg(self)
+
+
+def _refuse_as_engine(text: str, origin: Path | None) -> None:
+    """Raises what the engine says of a file, if that is something."""
+    with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
+        file = origin or Path(folder) / SCENARIO
+        if origin is None:
+            file.write_text(text, encoding="utf-8")
+        command: list[str | Path] = [find_program(), "validate", file]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            error = last_words(done.stderr, done.returncode)
+            error.without_folder(folder)
+            raise error from None
 
 
 def _make_paths_absolute(spec: dict[str, Any], folder: Path) -> None:

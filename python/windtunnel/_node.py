@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, Union, overload
 
@@ -238,7 +240,8 @@ class Node:
     def cmd(self, command: Command, *words: object, timeout: Time | None = None) -> str:
         """Runs a command with ``sh -c`` and returns what it printed; virtual time goes on until it ends.
 
-        What it leaves in the background runs on. The exit code is not looked at: see :meth:`check`.
+        What it leaves in the background runs on; if it has not ended after `timeout` of virtual time, it is killed. The
+        exit code is not looked at: see :meth:`check`.
 
         Examples
         --------
@@ -268,7 +271,13 @@ class Node:
         else:
             argv = argv_of([*command, *map(str, words)], False)
         process = self.popen(argv)
-        code = process.wait(timeout)
+        try:
+            code = process.wait(timeout)
+        except Error:
+            # As subprocess.run does; where the run has ended there is nobody to end.
+            with contextlib.suppress(Error):
+                process.send_signal(signal.SIGKILL, group=True)
+            raise
         return process.stdout.read_available() + process.stderr.read_available(), code
 
     def read_file(self, path: str | os.PathLike[str]) -> str:
@@ -306,6 +315,10 @@ class Node:
         if found is None:
             refuse(f"{self.name} has no interface `{interface}`; it has {', '.join(self.interfaces) or 'none'}")
         return found.ip or found.ip6
+
+    def MAC(self, interface: str = "eth0") -> str:
+        """The Ethernet address of an interface; the node must be live."""
+        return self.read_file(f"/sys/class/net/{interface}/address").strip()
 
     def __str__(self) -> str:
         return self.name

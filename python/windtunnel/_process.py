@@ -60,6 +60,19 @@ class Output(Generic[AnyStr]):
         del self._buffer[:count]
         return cast(AnyStr, data.decode(ENCODING, "replace") if self._process.text else data)
 
+    def _length_of(self, size: int) -> int | None:
+        """Bytes of so many characters, or bytes; None: there are not as many yet."""
+        if not self._process.text:
+            return size if len(self._buffer) >= size else None
+        found = 0
+        for at, byte in enumerate(self._buffer):
+            if byte & 0xC0 != 0x80:
+                if found == size:
+                    return at
+                found += 1
+        whole = self._whole_characters(len(self._buffer)) == len(self._buffer)
+        return len(self._buffer) if found == size and whole else None
+
     def _whole_characters(self, count: int) -> int:
         """At most count bytes that do not end within a character, if anything can follow."""
         if not self._process.text or self._process.returncode is not None:
@@ -78,7 +91,7 @@ class Output(Generic[AnyStr]):
         return self._take(self._whole_characters(len(self._buffer)))
 
     def read(self, size: int = -1, timeout: Time | None = None) -> AnyStr:
-        """All until the program's end, or the next `size` bytes.
+        """All until the program's end, or the next `size` characters (bytes, if it is not for text).
 
         Raises
         ------
@@ -88,8 +101,9 @@ class Output(Generic[AnyStr]):
         if size < 0:
             self._process.wait(timeout)
             return self._take(len(self._buffer))
-        self._process._wait_for(lambda: len(self._buffer) >= size, timeout, f"printed {size} bytes")
-        return self._take(size)
+        self._process._wait_for(lambda: self._length_of(size) is not None, timeout, f"printed so much ({size})")
+        length = self._length_of(size)
+        return self._take(len(self._buffer) if length is None else length)
 
     def readline(self, timeout: Time | None = None) -> AnyStr:
         """The next line with its line feed; empty at the end."""
@@ -186,10 +200,10 @@ class Process(Generic[AnyStr]):
         self.wait(timeout)
         return self.stdout.read(), self.stderr.read()
 
-    def send_signal(self, signal: int) -> None:
-        """Sends a signal, if the program has not ended."""
+    def send_signal(self, signal: int, *, group: bool = False) -> None:
+        """Sends a signal, if the program has not ended; with `group`, also to those that it has started."""
         if self.returncode is None:
-            self._run._command("signal", node=self.node, pid=self.pid, signal=int(signal))
+            self._run._command("signal", node=self.node, pid=-self.pid if group else self.pid, signal=int(signal))
 
     def terminate(self) -> None:
         """Sends SIGTERM."""

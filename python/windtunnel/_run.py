@@ -68,6 +68,7 @@ class Run:
         self._watchers: dict[int, Callable[[bytes], None]] = {}
         self._paused = False
         self._is_time_known = True
+        self._is_busy = False
         self._now_ns = 0
         self.ended: str | None = None
         self._is_open = False
@@ -82,9 +83,11 @@ class Run:
                     # The results hold what repeats them.
                     shutil.move(scenario, self.out / SCENARIO)
                     scenario = self.out / SCENARIO
-            except BaseException:
+            except BaseException as error:
                 self._engine.close()
                 _remove_if_empty(self.out)
+                if isinstance(error, Error):
+                    error.without_folder(folder)
                 raise
         self.scenario = scenario.absolute()
         self._is_open = True
@@ -96,7 +99,8 @@ class Run:
     @property
     def now_ns(self) -> int:
         """Virtual time, nanoseconds."""
-        if not self._is_time_known and self._is_open:
+        # While another thread lets time go on, that it was known last has to do.
+        if not self._is_time_known and self._is_open and not self._is_busy:
             self._command("counters")
         return self._now_ns
 
@@ -269,10 +273,13 @@ class Run:
         if not self._is_open or connection is None:
             refuse("the run has ended", "what it left is in `run.summary` and the folder `run.out`")
         self._is_time_known = False
+        self._is_busy = True
         try:
             answer = connection.command(name, arguments)
         except Closed:
             raise self._lost() from None
+        finally:
+            self._is_busy = False
         self._now_ns = max(self._now_ns, answer["at_ns"])
         # What does something takes a nanosecond, which the next answer knows.
         self._is_time_known = name in ("run", "step", "counters")

@@ -79,7 +79,7 @@ class Prompt(cmd.Cmd):
                 print(process.stderr.read_available(), end="", file=sys.stderr, flush=True)
             except KeyboardInterrupt:
                 asked += 1
-                process.send_signal(signal.SIGINT if asked == 1 else signal.SIGKILL)
+                process.send_signal(signal.SIGINT if asked == 1 else signal.SIGKILL, group=True)
         print(process.stdout.read_available(), end="", flush=True)
         print(process.stderr.read_available(), end="", file=sys.stderr, flush=True)
 

@@ -161,6 +161,12 @@ def test_programs_are_as_of_subprocess() -> None:
         assert h1.cmd("echo out; echo err >&2; echo out; sleep 1000 &") == "out\nerr\nout\n"
         assert [row["command"] for row in h1.processes()] == ["sleep 1000"]
         assert h1.cmd(["echo", "a  b"], 5) == "a  b 5\n"
+        with pytest.raises(wt.Error, match=r"had not ended within 1 s of virtual time"):
+            h2.cmd("sleep 50; true", timeout=1)
+        assert [row["command"] for row in h2.processes() if "sleep 50" in row["command"]] == []
+        e_acute = h1.popen(["printf", "é€x"])
+        assert (e_acute.stdout.read(1), e_acute.stdout.read(1), e_acute.stdout.read(5)) == ("é", "€", "x")
+        assert h1.MAC() == "02:00:00:00:00:00"
         with pytest.raises(wt.Error, match="`exit 9` on h1 ended with 9") as failed:
             h1.check("exit 9")
         assert failed.value.exit_code == 9
@@ -327,6 +333,22 @@ def test_what_is_wrong_with_a_scenario_is_told_with_its_line(tmp_path: Path) -> 
     with pytest.raises(wt.Error, match="the key `a` is there twice") as failed:
         wt.Network.from_yaml(file)
     assert str(failed.value.where).startswith(f"{file}:2:16")
+    shapes = [
+        "nodes: [a]",
+        "nodes: {a: [1]}",
+        "nodes: {a: x}",
+        "links: 5",
+        "links: [5]",
+        "links: [{endpoints: a}]",
+        "5",
+        "",
+    ]
+    shapes += ["links: [{endpoints: [a, b]}]", 'links: [{endpoints: ["a:b", "c:d"]}]', "nodes: {a: {addresses: 5}}"]
+    for shape in shapes:
+        file.write_text(f"version: 1\nrun: {{stop: 1s}}\n{shape}\n", encoding="utf-8")
+        with pytest.raises(wt.Error) as failed:
+            wt.Network.from_yaml(file).run("never")
+        assert failed.value.where, shape
     file.write_text("version: [1\n", encoding="utf-8")
     with pytest.raises(wt.Error) as failed:
         wt.Network.from_yaml(file)
@@ -477,7 +499,7 @@ def test_mininet_users_feel_at_home(capsys: pytest.CaptureFixture[str]) -> None:
     assert 8e6 < found.received_bps < 10e6
     datagrams = net.iperf(h1, h3, seconds=1, udp=True, rate="2M")
     assert 1.9e6 < datagrams.received_bps <= 2.1e6
-    net.links[-1].down()
+    net.configLinkStatus("s2", "h3", "down")
     assert round(net.pingall(quiet=True), 1) == 66.7
     net.stop()
     net.stop()
