@@ -102,6 +102,8 @@ class Network(MininetNames):
         Values of nodes that do not give their own: those of :meth:`add_node`.
     capture : {"none", "all"}
         Whether interfaces get pcap files unless they say so themselves.
+    measure : float or str
+        Span of virtual time after which, again and again, links are measured, for ``links.csv`` in the results.
     **options
         Further keys of ``run`` of a scenario: ``epoch``, ``preempt``, ``output_limit``.
 
@@ -128,6 +130,7 @@ class Network(MininetNames):
         routing: Literal["auto", "none"] = "auto",
         link: Mapping[str, Any] | None = None,
         capture: str | None = None,
+        measure: Time | None = None,
         node: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -138,9 +141,11 @@ class Network(MininetNames):
             if key not in known:
                 refuse(
                     f"a network has no option `{key}`; "
-                    f"allowed: seed, stop, routing, link, node, capture, {', '.join(known)}"
+                    f"allowed: seed, stop, addressing, routing, link, node, capture, measure, {', '.join(known)}"
                 )
         run: dict[str, Any] = {"stop": time_text(stop, "stop"), "seed": seed}
+        if measure is not None:
+            options["measure"] = time_text(measure, "measure")
         run.update({key: value for key, value in {"capture": capture, **options}.items() if value is not None})
         defaults: dict[str, Any] = {"link": {**DEFAULT_LINK, **link_values(link or {})}}
         if node:
@@ -250,14 +255,7 @@ class Network(MininetNames):
     def _examine(self, *options: str) -> str:
         """What `windtunnel validate` prints."""
         with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
-            file = self._file_to_run(Path(folder) / SCENARIO)
-            command: list[str | Path] = [find_program(), "validate", *options, file]
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                error = last_words(done.stderr, done.returncode)
-                error.without_folder(folder)
-                raise error
-        return done.stdout
+            return _examined(folder, self._file_to_run(Path(folder) / SCENARIO), *options)
 
     def _file_to_run(self, path: Path) -> Path:
         """A file with the scenario: the one it was read from if nothing has changed, so that errors name its lines."""
@@ -490,6 +488,7 @@ class Network(MininetNames):
         *,
         seed: int | None = None,
         stop: Time | None = None,
+        measure: Time | None = None,
         force: bool = False,
         check: bool = True,
         timeout: float | None = None,
@@ -500,7 +499,7 @@ class Network(MininetNames):
         ----------
         out : path
             Folder of the results; by default a new one in ``windtunnel-results``.
-        seed, stop
+        seed, stop, measure
             In place of those of the network.
         force : bool
             Whether results of an earlier run in `out` are replaced.
@@ -515,6 +514,8 @@ class Network(MininetNames):
             options += ["--seed", str(seed)]
         if stop is not None:
             options += ["--stop", time_text(stop, "stop")]
+        if measure is not None:
+            options += ["--measure", time_text(measure, "measure")]
         if force:
             options.append("--force")
         self._live = Run(self, out, options, check=check, timeout=timeout)
@@ -548,18 +549,23 @@ class Network(MininetNames):
         return network_svg(self)
 
 
+def _examined(folder: str, file: Path, *options: str) -> str:
+    """What `windtunnel validate` prints of a file, which may be in a folder that is soon gone."""
+    command: list[str | Path] = [find_program(), "validate", *options, file]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        error = last_words(done.stderr, done.returncode)
+        error.without_folder(folder)
+        raise error from None
+    return done.stdout
+
+
 def _refuse_as_engine(text: str, origin: Path | None) -> None:
     """Raises what the engine says of a file, if that is something."""
     with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
-        file = origin or Path(folder) / SCENARIO
-        if origin is None:
-            file.write_text(text, encoding="utf-8")
-        command: list[str | Path] = [find_program(), "validate", file]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            error = last_words(done.stderr, done.returncode)
-            error.without_folder(folder)
-            raise error from None
+        file = Path(folder) / SCENARIO
+        file.write_text(text, encoding="utf-8")
+        _examined(folder, origin or file)
 
 
 def _make_paths_absolute(spec: dict[str, Any], folder: Path) -> None:

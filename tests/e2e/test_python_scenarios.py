@@ -149,6 +149,20 @@ def test_paths_count_from_the_file_that_names_them(tmp_path: Path) -> None:
     assert run.scenario == run.out / "scenario.yaml"
 
 
+def test_measuring_changes_nothing() -> None:
+    digests = []
+    for measure in (None, 0.01):
+        net = wt.Network(measure=measure)
+        h1, h2 = net.add_node("h1"), net.add_node("h2")
+        net.add_link(h1, h2, rate="1Mbit", queue=10)
+        with net.run() as run:
+            h1.cmd("ping -c 2 -i 0.3 -s 1400", h2.ip)
+            run.go("1s")
+        digests.append(run.digest)
+        assert (run.out / "links.csv").exists() == (measure is not None)
+    assert digests[0] == digests[1]
+
+
 def test_units_are_written_out() -> None:
     net = wt.Network(stop=90)
     a = net.add_node("a", memory=128 << 20, disk="1GiB")
