@@ -61,6 +61,7 @@ class Connection:
         self._last_id = 0
         self._turn = threading.RLock()
         self._sending = threading.Lock()
+        self._is_cut = False
         self.over = False
         """Whether the run has said that it is over."""
 
@@ -135,13 +136,19 @@ class Connection:
                 self._send(HEAD.pack(NUMBER.size + len(piece), ord("I")) + NUMBER.pack(program) + piece)
 
     def drain(self, patience_s: float | None) -> None:
-        """Reads until the run closes the connection, so that what programs printed last is there."""
+        """Reads until the run closes the connection, so that what programs printed last is there.
+
+        A connection on which nothing can be said any more is closed instead, which ends the run as well.
+        """
+        if self._is_cut:
+            self.close()
         deadline = None if patience_s is None else time.monotonic() + patience_s
         with self._turn:
             try:
                 while True:
                     self._message(deadline)
-            except (Closed, ValueError, struct.error):
+            except (Closed, Error, LookupError, ValueError, struct.error):
+                # Ctrl-C can have cost a piece of a frame; the end of the engine is what counts.
                 pass
 
     def close(self) -> None:
@@ -178,8 +185,13 @@ class Connection:
 
     def _send(self, frame: bytes) -> None:
         with self._sending:
+            if self._is_cut:
+                raise Closed
             try:
+                # Ctrl-C can come in the middle of it, and nothing can follow half a frame.
+                self._is_cut = True
                 self._socket.sendall(frame)
+                self._is_cut = False
             except OSError:
                 raise Closed from None
 

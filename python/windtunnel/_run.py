@@ -85,7 +85,8 @@ class Run:
                     scenario = self.out / SCENARIO
             except BaseException as error:
                 self._engine.close()
-                _remove_if_empty(self.out)
+                if out is None:
+                    _remove_if_empty(self.out)
                 if isinstance(error, Error):
                     error.without_folder(folder)
                 raise
