@@ -66,7 +66,7 @@ class Engine:
                 try:
                     hello = connection.hello()
                     # An earlier run's link can still be there.
-                    if hello["pid"] == self.process.pid:
+                    if self._is_ours(hello["pid"]):
                         self.connection = connection
                         return hello, connection.drive()
                 except Closed:
@@ -77,6 +77,18 @@ class Engine:
             if deadline is not None and time.monotonic() > deadline:
                 raise Error(f"the engine was not ready after {patience_s} s of the wall clock")
             time.sleep(LOOK_S)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether this is the process that was started, or, where that is a script around the engine, comes from it."""
+        while pid > 1:
+            if pid == self.process.pid:
+                return True
+            try:
+                # The name, in parentheses, can hold anything.
+                pid = int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            except (OSError, ValueError, IndexError):
+                return False
+        return False
 
     def _try_to_connect(self) -> socket.socket | None:
         connected = socket.socket(socket.AF_UNIX)

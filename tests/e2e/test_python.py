@@ -265,6 +265,33 @@ def test_ctrl_c_ends_the_run_and_keeps_results(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))["ended"] == "driver"
 
 
+def test_whoever_catches_ctrl_c_goes_on() -> None:
+    then = """
+    try:
+        h1.cmd('while sleep 0.0001; do :; done')
+    except KeyboardInterrupt:
+        print(h1.cmd('echo again').strip(), run.now > 1)
+"""
+    script = python(SLEEPY.format(then=then.strip()))
+    assert script.stdout is not None
+    script.stdout.readline()
+    time.sleep(0.3)
+    script.send_signal(signal.SIGINT)
+    said, complaints = script.communicate(timeout=PATIENCE_S)
+    assert (said, script.returncode) == ("again True\n", 0), complaints
+
+
+def test_the_program_may_be_a_script_around_it(engine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapper = tmp_path / "wrapper"
+    wrapper.write_text(f'#!/bin/sh\n"{engine}" "$@"\nexit $?\n', encoding="utf-8")
+    wrapper.chmod(0o755)
+    monkeypatch.setenv("WINDTUNNEL_PROGRAM", str(wrapper))
+    net, h1, _ = two()
+    with net.run() as run:
+        assert h1.cmd("hostname") == "h1\n"
+    assert run.ended == "driver"
+
+
 def test_a_script_that_vanishes_takes_the_engine_with_it(tmp_path: Path) -> None:
     for number in (signal.SIGKILL, signal.SIGTERM):
         script = python(SLEEPY.format(then="import time; time.sleep(1000)").replace('"out"', f'"{int(number)}"'))
