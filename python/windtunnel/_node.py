@@ -15,9 +15,11 @@ from ._run import Command, argv_of
 from ._units import Size, Time, size_text, time_text, words
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ._link import Link
     from ._network import Network
-    from ._run import Run
+    from ._run import PopenOptions, Run
 
 __all__ = ["Interface", "Node"]
 
@@ -208,11 +210,13 @@ class Node:
     # While it is live.
 
     @overload
-    def popen(self, command: Command, *, text: Literal[True] = ..., **options: Any) -> Process[str]: ...
+    def popen(
+        self, command: Command, *, text: Literal[True] = ..., **options: Unpack[PopenOptions]
+    ) -> Process[str]: ...
     @overload
-    def popen(self, command: Command, *, text: Literal[False], **options: Any) -> Process[bytes]: ...
+    def popen(self, command: Command, *, text: Literal[False], **options: Unpack[PopenOptions]) -> Process[bytes]: ...
 
-    def popen(self, command: Command, *, text: bool = True, **options: Any) -> Process[Any]:
+    def popen(self, command: Command, *, text: bool = True, **options: Unpack[PopenOptions]) -> Process[Any]:
         """Starts a program now, and speaks with it as with a `subprocess.Popen`.
 
         Parameters
@@ -223,6 +227,8 @@ class Node:
             Whether input and output are texts (UTF-8) or bytes.
         shell : bool
             Whether ``sh -c`` runs the command.
+        cwd : str
+            Its working directory.
         env : dict
             Environment, besides PATH, HOME and the like.
         user : str or int
@@ -235,7 +241,7 @@ class Node:
         Error
             It cannot be started: `exit_code` is 127 if it was not found.
         """
-        return self._run.popen(self.name, command, text=text, **options)
+        return self._run._start(self.name, command, text, options)
 
     def cmd(self, command: Command, *words: object, timeout: Time | None = None) -> str:
         """Runs a command with ``sh -c`` and returns what it printed; virtual time goes on until it ends.

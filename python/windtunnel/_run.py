@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Union
+from typing import TYPE_CHECKING, Any, Callable, TypedDict, Union
 
 from ._connection import Closed
 from ._engine import Engine
@@ -34,6 +34,18 @@ __all__ = ["Run"]
 RESULTS = Path("windtunnel-results")
 SCENARIO = "scenario.yaml"
 Command = Union[str, Sequence[str]]
+OPTIONS = ("text", "shell", "cwd", "env", "user", "terminal")
+
+
+class PopenOptions(TypedDict, total=False):
+    """How a program is started, see :meth:`windtunnel.Node.popen`."""
+
+    shell: bool
+    cwd: str | os.PathLike[str] | None
+    env: Mapping[str, str] | None
+    user: str | int | None
+    terminal: tuple[int, int] | None
+
 
 _live: weakref.WeakSet[Run] = weakref.WeakSet()
 
@@ -243,31 +255,29 @@ class Run:
             raise Error(f"cannot read what `{node}` printed: {error}") from None
         return text
 
-    # Programs; Node has the friendlier ones.
+    # What others of this package use.
 
-    def popen(
-        self,
-        node: str,
-        command: Command,
-        *,
-        env: Mapping[str, str] | None = None,
-        user: str | int | None = None,
-        terminal: tuple[int, int] | None = None,
-        shell: bool = False,
-        text: bool = True,
-    ) -> Process[Any]:
-        """Starts a program: see :meth:`windtunnel.Node.popen`."""
-        argv = argv_of(command, shell)
-        program: dict[str, Any] = {"argv": argv, "env": {str(key): str(value) for key, value in (env or {}).items()}}
+    def _start(self, node: str, command: Command, text: bool, options: PopenOptions) -> Process[Any]:
+        """See :meth:`windtunnel.Node.popen`."""
+        for option in options:
+            if option not in OPTIONS:
+                hint = "input and output of a program are always there, as stdin, stdout and stderr"
+                refuse(f"popen has no option `{option}`; allowed: {', '.join(OPTIONS)}", hint)
+        argv = argv_of(command, options.get("shell", False))
+        cwd, user, terminal = options.get("cwd"), options.get("user"), options.get("terminal")
+        if cwd is not None:
+            # The shell is gone when the program runs.
+            argv = ["sh", "-c", 'cd -- "$0" && exec "$@"', os.fspath(cwd), *argv]
+        env = {str(key): str(value) for key, value in (options.get("env") or {}).items()}
+        program: dict[str, Any] = {"argv": argv, "env": env}
         if user is not None:
             program["user"] = str(user)
         if terminal is not None:
-            rows, columns = terminal
-            program["terminal"] = {"rows": rows, "columns": columns}
+            if len(terminal) != 2:
+                refuse(f"terminal `{terminal!r}` is not allowed; allowed: lines and columns, as in (24, 80)")
+            program["terminal"] = {"rows": terminal[0], "columns": terminal[1]}
         started = self._command("start", node=node, program=program)["started"]
         return Process(self, node, argv, started["program"], started["pid"], text)
-
-    # What others of this package use.
 
     def _command(self, name: str, **arguments: Any) -> Answer:
         connection = self._engine.connection

@@ -143,6 +143,7 @@ def test_programs_are_as_of_subprocess() -> None:
         assert (lines.stdout.read(2), list(lines.stdout)) == ("1\n", ["2\n", "3\n"])
         assert h1.popen("printf '%s\\n' $A", shell=True, env={"A": "b c"}).stdout.read() == "b\nc\n"
         assert h1.popen(["id", "-u"], user=1234).stdout.read() == "1234\n"
+        assert h1.popen(["pwd"], cwd="/usr/bin").stdout.read() == "/usr/bin\n"
         screen = h1.popen("stty size; exit 4", shell=True, terminal=(30, 100))
         assert (screen.wait(), screen.stdout.read()) == (4, "30 100\r\n")
         sleeper = h2.popen(["sleep", "1000"])
@@ -391,6 +392,8 @@ def test_what_users_do_wrong_is_one_exception() -> None:
         "is the path|NUL": lambda: h1.read_file("/a\0b"),
         "`nonesuch` is in no folder of PATH": lambda: h1.popen("nonesuch"),
         "no user `nobody-here`": lambda: h1.popen("id", user="nobody-here"),
+        "popen has no option `stdout`": lambda: h1.popen("ls", stdout=subprocess.PIPE),  # type: ignore[call-overload]
+        "lines and columns": lambda: h1.popen("ls", terminal=(1, 2, 3)),  # type: ignore[arg-type]
         "the command is empty": lambda: h1.popen([]),
         "No closing quotation": lambda: h1.popen("echo 'a"),
         "is not absolute": lambda: h1.read_file("etc/hostname"),
