@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, TypedDict, Union
+from typing import TYPE_CHECKING, Any, TypedDict, Union
 
 from ._connection import Closed
 from ._engine import Engine
@@ -77,7 +77,6 @@ class Run:
         self._check = check
         self._buffers: dict[tuple[int, int], bytearray] = defaultdict(bytearray)
         self._ends: dict[int, ProgramEnd] = {}
-        self._watchers: dict[int, Callable[[bytes], None]] = {}
         self._paused = False
         self._is_time_known = True
         self._is_busy = False

@@ -44,6 +44,8 @@ def test_examples_are_written_as_they_were_read(file: Path) -> None:
     again = wt.Network.from_yaml(text)
     assert again.to_yaml() == text
     assert again.to_dict() == net.to_dict()
+    for node in net.nodes.values():
+        assert again[node.name].addresses == node.addresses, "the engine reads both"
 
 
 @pytest.mark.parametrize("name", ["01-ping", "13-dhcp"])
