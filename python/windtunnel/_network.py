@@ -32,6 +32,12 @@ End = tuple[str, str]
 """Names of a node and an interface of it."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 _INTERFACE = re.compile(r"[!-~]{1,15}")
+# Ports of a bridge that is up already do not listen first. The delay is the least that there is, in 10 ms.
+SPANNING_TREE = (
+    "ip link set br0 down",
+    "ip link set br0 type bridge stp_state 1 forward_delay 200",
+    "ip link set br0 up",
+)
 DEFAULT_LINK = {"rate": "1Gbit", "delay": "1ms"}
 
 
@@ -261,6 +267,8 @@ class Network(MininetNames):
         """A file with the scenario: the one it was read from if nothing has changed, so that errors name its lines."""
         if not self._nodes:
             refuse("the network has no nodes", 'add one: net.add_node("h1")')
+        if not self._is_read:
+            self._refuse_rings()
         spec = self.to_dict()
         if self._origin is not None:
             origin, before = self._origin
@@ -269,6 +277,28 @@ class Network(MininetNames):
             _make_paths_absolute(spec, origin.parent)
         path.write_text(dump(spec), encoding="utf-8")
         return path
+
+    def _refuse_rings(self) -> None:
+        """Refuses switches in a ring without spanning tree: the first broadcast frame would go round for ever."""
+        leader: dict[str, str] = {}
+
+        def find(name: str) -> str:
+            while leader.setdefault(name, name) != name:
+                name = leader[name]
+            return name
+
+        for link in self._links:
+            ends = (link.a.node, link.b.node)
+            setups = " ".join(str(node._spec.get("setup") or "") for node in ends)
+            if any(node.kind != "switch" for node in ends) or "stp_state 1" in setups:
+                continue
+            a, b = (find(node.name) for node in ends)
+            if a == b:
+                refuse(
+                    f"the link {link} closes a ring of switches, in which broadcast frames would go round for ever",
+                    "leave it out, or add the switches with stp=True",
+                )
+            leader[a] = b
 
     # Nodes and links.
 
@@ -363,8 +393,14 @@ class Network(MininetNames):
         """Adds a node that forwards: :meth:`add_node` with ``kind="router"``."""
         return self.add_node(name, kind="router", **options)
 
-    def add_switch(self, name: str, **options: Any) -> Node:
-        """Adds an Ethernet switch: a node whose interfaces are ports of a Linux bridge, ``br0``, no spanning tree."""
+    def add_switch(self, name: str, *, stp: bool = False, **options: Any) -> Node:
+        """Adds an Ethernet switch: a node whose interfaces are ports of a Linux bridge, ``br0``.
+
+        With `stp` it speaks the spanning tree protocol, so that switches may be in a ring: the network works after some
+        five seconds then.
+        """
+        if stp:
+            options["setup"] = [*SPANNING_TREE, *(options.get("setup") or [])]
         return self.add_node(name, kind="switch", **options)
 
     def add_link(

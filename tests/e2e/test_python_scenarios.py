@@ -151,6 +151,23 @@ def test_paths_count_from_the_file_that_names_them(tmp_path: Path) -> None:
     assert run.scenario == run.out / "scenario.yaml"
 
 
+def test_rings_of_switches() -> None:
+    def ring(**options: Any) -> wt.Network:
+        net = wt.Network()
+        switches = [net.add_switch(f"s{number}", **options) for number in range(3)]
+        for number, switch in enumerate(switches):
+            net.add_link(net.add_node(f"h{number}"), switch)
+            net.add_link(switch, switches[(number + 1) % 3])
+        return net
+
+    with pytest.raises(wt.Error, match="the link s2:eth2 -- s0:eth2 closes a ring of switches"):
+        ring().run()
+    net = ring(stp=True)
+    with net.run() as run:
+        run.until("6s")
+        assert net.pingall(quiet=True) == 0
+
+
 def test_measuring_changes_nothing() -> None:
     digests = []
     for measure in (None, 0.01):
