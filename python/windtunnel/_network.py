@@ -111,7 +111,7 @@ class Network(MininetNames):
     measure : float or str
         Span of virtual time after which, again and again, links are measured, for ``links.csv`` in the results.
     **options
-        Further keys of ``run`` of a scenario: ``epoch``, ``preempt``, ``output_limit``.
+        Further keys of ``run`` of a scenario: ``epoch``, ``preempt``, ``output_limit``, ``isolate``.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class Network(MininetNames):
     ) -> None:
         if routing not in ("auto", "none"):
             refuse(f"routing `{routing}` is not allowed; allowed: auto, none")
-        known = ("epoch", "preempt", "output_limit")
+        known = ("epoch", "preempt", "output_limit", "isolate")
         for key in options:
             if key not in known:
                 refuse(

@@ -183,12 +183,12 @@ def test_measuring_changes_nothing() -> None:
 
 
 def test_units_are_written_out() -> None:
-    net = wt.Network(stop=90)
+    net = wt.Network(stop=90, isolate=True)
     a = net.add_node("a", memory=128 << 20, disk="1GiB")
     b = net.add_node("b")
     net.add_link(a, b, rate=1.5e6, delay=0.0005, jitter="1us", loss=0.001, queue=64, b_to_a={"rate": 10**9})
     spec = net.to_dict()
-    assert spec["run"] == {"stop": "90s", "seed": 1}
+    assert spec["run"] == {"stop": "90s", "seed": 1, "isolate": True}
     assert spec["nodes"]["a"]["memory"] == "128MiB"
     both = {"rate": "1500kbit", "delay": "500us", "jitter": "1us", "loss": "1000000ppb", "queue": "64p"}
     assert spec["links"][0] == {"endpoints": ["a:eth0", "b:eth0"], "both": both, "b_to_a": {"rate": "1Gbit"}}
