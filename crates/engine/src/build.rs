@@ -82,8 +82,8 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
         kernel: image.clone(),
         kernel_bases: kernel_bases(scenario)?,
     };
-    for text in &scenario.warnings {
-        books.shared.warn("address_twice", None, text);
+    for caution in &scenario.warnings {
+        books.shared.warn(caution.code, None, &caution.text);
     }
     let memory_guard = MemoryGuard::start(books.shared.clone(), words.clone());
     let watched = Watched::default();

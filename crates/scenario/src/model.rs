@@ -23,10 +23,19 @@ pub struct Scenario {
     pub links: Vec<LinkSpec>,
     /// By time, and in the order of the file at the same time.
     pub events: Vec<Event>,
-    /// What is allowed, but may not be meant: addresses that are there twice.
-    pub warnings: Vec<String>,
+    /// What is allowed, but may not be meant.
+    pub warnings: Vec<Caution>,
     /// SHA-256 of the file's bytes, in lower-case hexadecimal.
     pub sha256: String,
+}
+
+/// Something that is allowed, but may not be meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caution {
+    /// A word for it, as of a run's warnings: `address_twice`, `switch_ring`.
+    pub code: &'static str,
+    /// What it is.
+    pub text: String,
 }
 
 /// The run as a whole.

@@ -88,6 +88,19 @@ fn switches_make_one_subnet_of_their_links() {
 }
 
 #[test]
+fn a_ring_of_switches_is_told_of() {
+    let three = |body| [("s1", "kind: switch"), ("s2", "kind: switch"), ("s3", body)];
+    let line = [("s1:p1", "s2:p1"), ("s2:p2", "s3:p1")];
+    let ring = [line[0], line[1], ("s3:p2", "s1:p2")];
+    assert_eq!(scenario("", &three("kind: switch"), &line).warnings, []);
+    let told = scenario("", &three("kind: switch"), &ring).warnings;
+    assert!(told.len() == 1 && told[0].code == "switch_ring", "{told:?}");
+    assert!(told[0].text.contains("s3 and s1 are in a ring"), "{told:?}");
+    let speaks = "kind: switch, setup: [ip link set br0 type bridge stp_state 1]";
+    assert_eq!(scenario("", &three(speaks), &ring).warnings, []);
+}
+
+#[test]
 fn what_is_given_by_hand_stays() {
     let nodes = [
         ("h1", "addresses: {eth0: 192.168.7.9/28}"),

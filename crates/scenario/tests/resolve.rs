@@ -270,6 +270,9 @@ links:
         Scenario::parse(&text(far, near), Path::new("twice.yaml"))
             .unwrap_or_else(|error| panic!("{error}"))
             .warnings
+            .into_iter()
+            .map(|caution| caution.text)
+            .collect::<Vec<_>>()
     };
     let twice = "address `192.168.1.1` of c:eth0 is also that of a:eth0";
     assert_eq!(warnings("192.168.1.1/24", "192.168.1.2/24"), [twice]);

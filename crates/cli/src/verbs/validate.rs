@@ -86,8 +86,8 @@ pub fn run(args: &Args) -> Outcome {
     if !args.json {
         let scenario = super::load_scenario(&args.file)?;
         check_roots(&scenario)?;
-        for warning in &scenario.warnings {
-            eprintln!("warning: {warning}");
+        for caution in &scenario.warnings {
+            eprintln!("warning: {}", caution.text);
         }
         if args.plan {
             return super::print(&plan(&scenario));
@@ -110,7 +110,7 @@ pub fn run(args: &Args) -> Outcome {
                     valid: true,
                     scenario: Some(Counts::of(&scenario)),
                     errors: Vec::new(),
-                    warnings: scenario.warnings,
+                    warnings: scenario.warnings.into_iter().map(|caution| caution.text).collect(),
                 });
             }
             Err(error) => Finding {

@@ -7,7 +7,7 @@ use windtunnel_base::{IfaceId, NodeId};
 
 use crate::document::NodeDoc;
 use crate::error::Problem;
-use crate::model::{LinkSpec, Node};
+use crate::model::{Caution, LinkSpec, Node};
 use crate::text::{Entries, Text};
 
 /// No address may be twice on a node or on a link. Elsewhere it is told of, as it may be meant (anycast, sites behind
@@ -16,7 +16,7 @@ pub(super) fn check_clashes(
     docs: &Entries<NodeDoc>,
     nodes: &[Node],
     links: &[LinkSpec],
-) -> Result<Vec<String>, Problem> {
+) -> Result<Vec<Caution>, Problem> {
     let mut owners: BTreeMap<IpAddr, BTreeSet<IfaceId>> = BTreeMap::new();
     let ends = links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
     let peers: BTreeMap<IfaceId, IfaceId> = ends.collect();
@@ -48,7 +48,10 @@ pub(super) fn check_clashes(
                     return Err(Problem::new(text.at, message(other)).hint("give each interface addresses of its own"));
                 }
                 if let Some(other) = others.first().filter(|_| !is_link_local(net.addr())) {
-                    told.push(message(*other));
+                    told.push(Caution {
+                        code: "address_twice",
+                        text: message(*other),
+                    });
                 }
                 others.insert(this);
             }

@@ -99,7 +99,8 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
     let links = link::all(&document.links, defaults.link.as_ref(), &ends)?;
     let events = link::events(&document.events, &mut nodes, &links, &run)?;
     plan::fill_in(document, &mut nodes, &links)?;
-    let warnings = address::check_clashes(&document.nodes.value, &nodes, &links)?;
+    let mut warnings = address::check_clashes(&document.nodes.value, &nodes, &links)?;
+    warnings.extend(plan::ring_of_switches(&nodes, &links));
     process::check_times(document, &nodes, SimTime::ZERO + run.stop)?;
     let name = match &document.name {
         Some(name) => name.value.clone(),

@@ -15,7 +15,7 @@ use windtunnel_base::IfaceId;
 use super::leaf;
 use crate::document::{AddressingDoc, Document};
 use crate::error::{Mark, Problem};
-use crate::model::{LinkSpec, Node, NodeKind, Route};
+use crate::model::{Caution, LinkSpec, Node, NodeKind, Route};
 use crate::text::{Flexible, ShortOr, Text};
 
 /// Where addresses come from unless the scenario says: private addresses (RFC 1918) and unique local ones (RFC 4193).
@@ -152,6 +152,45 @@ fn segments(nodes: &[Node], links: &[LinkSpec]) -> Vec<Segment> {
             .extend([link.a, link.b].into_iter().filter(|end| !is_switch(*end)));
     }
     all.into_values().collect()
+}
+
+/// Switches in a ring, if there are any: without the spanning tree protocol a frame for all goes round for ever, as on real ones.
+pub(super) fn ring_of_switches(nodes: &[Node], links: &[LinkSpec]) -> Option<Caution> {
+    let plain = |node: &Node| {
+        let speaks = node
+            .setup
+            .iter()
+            .any(|command| command.iter().any(|word| word == "stp_state"));
+        node.kind == NodeKind::Switch && !speaks
+    };
+    // The switch that each one has been found to hang together with, in the end the first of them.
+    let mut joined: Vec<usize> = (0..nodes.len()).collect();
+    let first = |joined: &[usize], mut at: usize| {
+        while joined[at] != at {
+            at = joined[at];
+        }
+        at
+    };
+    for link in links {
+        let (a, b) = (link.a.node.index(), link.b.node.index());
+        if !(plain(&nodes[a]) && plain(&nodes[b])) {
+            continue;
+        }
+        let (near, far) = (first(&joined, a), first(&joined, b));
+        if near == far {
+            let text = format!(
+                "the switches {} and {} are in a ring, in which frames for all go round without end: leave out a link, or have \
+                 them speak the spanning tree protocol (`setup: [ip link set br0 type bridge stp_state 1]`)",
+                nodes[a].name, nodes[b].name
+            );
+            return Some(Caution {
+                code: "switch_ring",
+                text,
+            });
+        }
+        joined[near.max(far)] = near.min(far);
+    }
+    None
 }
 
 fn addresses(nodes: &[Node], id: IfaceId, family: Family) -> impl Iterator<Item = IpNet> {
