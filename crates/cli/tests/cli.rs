@@ -164,7 +164,7 @@ hint: windtunnel kernel build --series 6.12
         .success()
         .stdout_eq(
             r#"
-6.12    6.12.[..]  missing  windtunnel kernel build --series 6.12
+6.12    6.12.[..]  missing    windtunnel kernel build --series 6.12
 "#,
         );
 }
@@ -179,7 +179,7 @@ fn kernel_list_shows_the_current_build() {
         .success()
         .stdout_eq(
             r#"
-6.12    6.12.[..]  built    [..]/cache/kernels/6.12/0123abcd/liblinux-6.12.so
+6.12    6.12.[..]  built      [..]/cache/kernels/6.12/0123abcd/liblinux-6.12.so
 "#,
         );
     let listed = windtunnel(home.path())

@@ -98,7 +98,10 @@ fn kernel_checks() -> Vec<Check> {
     let check = |series: &kernels::Series| {
         let name = format!("library kernel {}", series.series);
         match &series.current {
-            Some(image) => Check::ok(&name, image.path.display().to_string()),
+            Some(image) => match image.check() {
+                Ok(()) => Check::ok(&name, kernel_place(image)),
+                Err(failure) => Check::not_ok(&name, State::Missing, failure.what(), "install windtunnel again"),
+            },
             None => {
                 let hint = format!("windtunnel kernel build --series {}", series.series);
                 Check::not_ok(&name, lack, "not built", hint)
@@ -106,6 +109,15 @@ fn kernel_checks() -> Vec<Check> {
         }
     };
     series.iter().map(check).collect()
+}
+
+fn kernel_place(image: &kernels::Image) -> String {
+    let path = image.path.display();
+    if image.installed {
+        format!("came with this program: {path}")
+    } else {
+        path.to_string()
+    }
 }
 
 fn programs() -> Check {

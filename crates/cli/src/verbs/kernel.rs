@@ -15,7 +15,8 @@ pub struct Args {
 enum Action {
     /// Build the kernel of a series, unless its build is in the cache already
     ///
-    /// Takes some minutes. Prints the path of the built image. The build script is kernel/build.
+    /// Takes some minutes. Prints the path of the built image. The build script is kernel/build. Runs use the kernel
+    /// that came with the program, if one did, unless WINDTUNNEL_KERNEL_DIR names the folder that yours are built from.
     Build {
         /// Which series of kernel/versions.toml
         #[arg(long, default_value = "6.12")]
@@ -24,7 +25,7 @@ enum Action {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         jobs: Option<u32>,
     },
-    /// List the series that can be built and what is in the cache
+    /// List the series that can be built and what is installed or in the cache
     List {
         /// Print as JSON
         #[arg(long)]
@@ -53,7 +54,10 @@ fn build(series: &str, jobs: Option<u32>) -> Outcome {
             .hint("it needs python3: apt install python3")
     })?;
     match status.code() {
-        Some(0) => Ok(EXIT_OK),
+        Some(0) => {
+            note_installed(series);
+            Ok(EXIT_OK)
+        }
         Some(EXIT_INTERRUPTED) | None => Ok(EXIT_INTERRUPTED),
         Some(code) => Err(
             Failure::user(format!("the build of kernel {series} failed")).because(format!(
@@ -61,6 +65,19 @@ fn build(series: &str, jobs: Option<u32>) -> Outcome {
                 script.display()
             )),
         ),
+    }
+}
+
+/// Says so where runs do not take what was built.
+fn note_installed(series: &str) {
+    if let Ok(image) = kernels::image(series)
+        && image.installed
+    {
+        eprintln!(
+            "note: runs use the kernel that came with this program, {}\nhint: to use kernels of your own, set \
+             WINDTUNNEL_KERNEL_DIR to the folder that they are built from, for builds and for runs",
+            image.path.display()
+        );
     }
 }
 
@@ -72,8 +89,9 @@ fn list(json: bool) -> Outcome {
     let mut text = String::new();
     for entry in &series {
         let state = match &entry.current {
-            Some(image) => format!("built    {}", image.path.display()),
-            None => format!("missing  windtunnel kernel build --series {}", entry.series),
+            Some(image) if image.installed => format!("installed  {}", image.path.display()),
+            Some(image) => format!("built      {}", image.path.display()),
+            None => format!("missing    windtunnel kernel build --series {}", entry.series),
         };
         text += &format!("{:<6}  {:<22}  {state}\n", entry.series, entry.known_good);
     }

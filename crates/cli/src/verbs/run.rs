@@ -114,11 +114,11 @@ pub fn run(args: &Args) -> Outcome {
         scenario.run.seed = recording.header.seed;
     }
     host::require()?;
-    let kernel = kernels::image(series_of(&scenario)?)?;
     if let Some(cache) = kernels::cache_dir() {
         hashes::remember_in(cache.join("sha256"));
         windtunnel_process::keep_analyses_in(cache.join("analyses"));
     }
+    let kernel = kernels::image(series_of(&scenario)?)?;
     let existing = if args.force {
         ExistingFiles::ReplaceOurs
     } else {
