@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod attach;
+mod chart;
 mod compare;
 mod debug;
 mod failure;

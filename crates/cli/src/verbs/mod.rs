@@ -2,6 +2,7 @@
 //! in `tests/help/`.
 
 mod completions;
+mod demo;
 mod diff;
 mod doctor;
 mod exec;
@@ -28,6 +29,7 @@ use windtunnel_scenario::Scenario;
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
     Run(run::Args),
+    Demo(demo::Args),
     Shell(shell::Args),
     Exec(exec::Args),
     Ps(ps::Args),
@@ -50,6 +52,7 @@ impl Verb {
     pub fn run(self) -> Outcome {
         match self {
             Self::Run(args) => run::run(&args),
+            Self::Demo(args) => demo::run(&args),
             Self::Shell(args) => shell::run(&args),
             Self::Exec(args) => exec::run(&args),
             Self::Ps(args) => ps::run(&args),

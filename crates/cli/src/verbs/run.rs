@@ -78,6 +78,29 @@ pub struct Args {
     debugger: bool,
 }
 
+impl Args {
+    /// A run that prints nothing but what went wrong, and replaces the results of an earlier one.
+    pub(super) fn plain(file: PathBuf, out: PathBuf) -> Self {
+        Self {
+            file,
+            out,
+            seed: None,
+            stop: None,
+            measure: None,
+            hold: false,
+            realtime: false,
+            drive: false,
+            isolate: false,
+            replay: None,
+            json: false,
+            quiet: true,
+            force: true,
+            no_digest: false,
+            debugger: false,
+        }
+    }
+}
+
 fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse()
         .map_err(|_| format!("a seed is a whole number from 0 to {}", u64::MAX))
