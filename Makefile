@@ -10,11 +10,11 @@ PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider
 CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 # Property tests draw the same cases on every machine; PROPTEST_RNG_SEED=N draws others, and fuzzing is for the rest.
 export PROPTEST_RNG_SEED ?= 20260101
-SHELL_SCRIPTS := .ci/run examples/build scripts/bare-root scripts/fuzz scripts/python-tools scripts/setup-system
-PYTHON_SCRIPTS := kernel/build kernel/profile/record $(wildcard kernel/profile/*.py bench/*.py examples/*.py python/windtunnel/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py tests/storms/*.py)
+SHELL_SCRIPTS := .ci/run examples/build scripts/bare-install scripts/bare-root scripts/fuzz scripts/python-tools scripts/setup-system
+PYTHON_SCRIPTS := kernel/build kernel/profile/record $(wildcard kernel/profile/*.py python/*.py python/windtunnel/*.py bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py tests/storms/*.py)
 C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]' 'tests/storms/*.c')
 
-.PHONY: help demo build examples kernel test test-from-nothing test-e2e test-full fuzz bench lint format setup-%
+.PHONY: help demo build examples kernel test test-from-nothing test-e2e test-full fuzz bench dist release-check lint format setup-%
 .NOTPARALLEL:
 
 help:
@@ -26,6 +26,8 @@ help:
 	@echo 'make test-full  also those that build kernels (most of an hour)'
 	@echo 'make fuzz       every fuzz target for FUZZ_SECONDS (60); needs a nightly compiler'
 	@echo 'make bench      the performance table, beside ns-3 where it is installed'
+	@echo 'make dist       a wheel, a Debian package and their debug symbols: dist/'
+	@echo 'make release-check  also that both and this checkout give the same digests'
 	@echo 'make lint       formatting, linters, licences, rules of this tree'
 	@echo 'make format     what can be mended by a tool'
 
@@ -70,6 +72,17 @@ fuzz: setup-run setup-test kernel build
 
 bench: setup-run kernel build
 	$(PYTHON) bench/run.py --engine $(ENGINE) $(BENCH_ARGS)
+
+# Where things lie on this machine is kept out of the program: in its stead stand the paths on the right.
+CARGO_SOURCES := $(or $(CARGO_HOME),$(HOME)/.cargo)
+MAPPED_PATHS := "--remap-path-prefix=$(CARGO_SOURCES)=/usr/src/cargo","--remap-path-prefix=$(CURDIR)=/usr/src/windtunnel"
+dist: setup-build setup-dist kernel
+	$(CARGO) build --locked --profile dist --target $(TARGET) --package windtunnel \
+		--config 'target.$(TARGET).rustflags=[$(MAPPED_PATHS)]'
+	$(PYTHON) scripts/dist.py target/$(TARGET)/dist/windtunnel
+
+release-check: setup-run build dist
+	$(PYTHON) scripts/release_check.py $(ENGINE) dist
 
 lint: setup-build setup-lint
 	$(CARGO) fmt --all --check

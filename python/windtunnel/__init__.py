@@ -17,6 +17,9 @@ from ._mininet import Throughput
 from ._network import Moment, Network
 from ._node import Interface, Node
 from ._process import Process
+from ._program import version
 from ._run import Run
+
+__version__ = version()
 
 __all__ = ["AsyncRun", "Error", "Interface", "Link", "Moment", "Network", "Node", "Process", "Run", "Throughput"]
