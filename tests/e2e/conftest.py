@@ -34,6 +34,20 @@ class Program:
     stderr: str
 
 
+# What the engine says of a program that this host does not have, or that is yet to be built; and what mends it.
+MISSING = {
+    "is the package installed on this host?": "scripts/setup-system examples runtimes installs it",
+    "/../target/examples/": "examples/build builds it, where there is a toolchain",
+}
+
+
+def skip_where_missing(done: Program) -> None:
+    """Skips a test of an example whose programs are not on this host."""
+    for sign, remedy in MISSING.items():
+        if done.code == 2 and sign in done.stderr:
+            pytest.skip(f"{done.stderr.splitlines()[0].removeprefix('error: ')}; {remedy}")
+
+
 def cache_with(image: Path, folder: Path) -> Path:
     """Makes folder a cache whose current kernel is this one; it is readable by everybody."""
     series = folder / "kernels" / SERIES

@@ -10,16 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Program
+from conftest import ROOT, Program, skip_where_missing
 from elsewhere import Elsewhere
 from hosts import Host, Outcome
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
-# What the engine says of a program that this host does not have, or that is yet to be built; and what mends it.
-MISSING = {
-    "is the package installed on this host?": "scripts/setup-system examples runtimes installs it",
-    "/../target/examples/": "examples/build builds it, where there is a toolchain",
-}
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +45,7 @@ def test_expectations_hold_here_and_elsewhere(
     attempt: Callable[..., Program], host: Host, there: Elsewhere, example: Path, tmp_path: Path
 ) -> None:
     done = attempt("run", example, "--out", tmp_path / "out", "--quiet")
-    for sign, remedy in MISSING.items():
-        if done.code == 2 and sign in done.stderr:
-            pytest.skip(f"{done.stderr.splitlines()[0].removeprefix('error: ')}; {remedy}")
+    skip_where_missing(done)
     assert done.code == 0, done.stderr
     here = Outcome.of(tmp_path / "out")
     assert here.digest and here.summary["processes"], "an example without programs shows nothing"

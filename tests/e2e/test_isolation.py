@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Program
+from conftest import ROOT, Program, skip_where_missing
 from scenarios import Mapping, scenario
 from simulate import simulate
 
@@ -161,14 +161,14 @@ def test_reads_and_jumps_are_stopped_too(engine: Path, kernel: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_isolation_changes_no_result(engine: Path, tmp_path: Path, example: str) -> None:
+def test_isolation_changes_no_result(attempt: Attempt, tmp_path: Path, example: str) -> None:
     file = ROOT / "examples" / f"{example}.yaml"
     results: list[dict[str, str]] = []
     for options in ([], ["--isolate"]):
         out = tmp_path / f"out{len(results)}"
-        subprocess.run(
-            [engine, "run", file, "--out", out, "--quiet", *options], check=True, cwd=ROOT, stdin=subprocess.DEVNULL
-        )
+        done = attempt("run", file, "--out", out, "--quiet", *options)
+        skip_where_missing(done)
+        assert done.code == 0, done.stderr
         left = sorted(path for path in out.rglob("*") if path.is_file() and path.name != "manifest.json")
         results.append({str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in left})
     assert results[0] == results[1]
