@@ -219,7 +219,7 @@ License: GPL-2.0 WITH Linux-syscall-note
 
 def crates() -> list[dict[str, Any]]:
     """What is compiled into the program and not ours, as `cargo metadata` describes it; procedural macros, too."""
-    cargo = ("--locked", "--offline")
+    cargo = ("--locked",)
     listed = run(
         "cargo",
         "tree",

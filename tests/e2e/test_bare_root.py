@@ -95,7 +95,9 @@ def test_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
     while not (tmp_path / "started").exists():
         assert process.poll() is None and time.monotonic() < deadline_s, process.communicate(timeout=60)
         time.sleep(0.05)
-    assert len(running(name)) >= 2
+    while len(running(name)) < 2:
+        assert process.poll() is None and time.monotonic() < deadline_s, process.communicate(timeout=60)
+        time.sleep(0.05)
     process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), stderr
