@@ -61,7 +61,7 @@ pub(super) fn check_clashes(
 }
 
 /// RFC 3927, RFC 4291 section 2.5.6.
-fn is_link_local(address: IpAddr) -> bool {
+pub(super) fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => address.is_unicast_link_local(),

@@ -40,7 +40,7 @@ const BYTE_COST_MAX: ByteCost = ByteCost::from_ps(1_000_000);
 /// Ethernet's usual one.
 const DEFAULT_MTU: u64 = 1500;
 /// RFC 8200, section 5.
-const IPV6_MTU_MIN: u64 = 1280;
+pub(super) const IPV6_MTU_MIN: u64 = 1280;
 /// From Linux's least for IPv4 to what switches call jumbo frames.
 const MTU_RANGE: std::ops::RangeInclusive<u64> = 68..=9216;
 

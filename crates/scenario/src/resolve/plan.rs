@@ -12,7 +12,9 @@ use std::net::IpAddr;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use windtunnel_base::IfaceId;
 
+use super::address::is_link_local;
 use super::leaf;
+use super::node::IPV6_MTU_MIN;
 use crate::document::{AddressingDoc, Document};
 use crate::error::{Mark, Problem};
 use crate::model::{Caution, LinkSpec, Node, NodeKind, Route};
@@ -24,8 +26,6 @@ const IPV6_POOL: &str = "fd00::/48";
 /// Bits of the prefix of a segment; of an IPv4 one that is not too large for it.
 const IPV4_BITS: u8 = 24;
 const IPV6_BITS: u8 = 64;
-/// RFC 8200, section 5.
-const IPV6_MTU_MIN: u32 = 1280;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Family {
@@ -199,14 +199,6 @@ fn addresses(nodes: &[Node], id: IfaceId, family: Family) -> impl Iterator<Item 
     interface.addresses.iter().filter(usable).copied()
 }
 
-/// RFC 3927, RFC 4291 section 2.5.6.
-fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
-}
-
 /// An address for each interface that has none of this family.
 fn give_addresses(
     segments: &[Segment],
@@ -264,7 +256,7 @@ fn give_addresses(
 
 fn can_have(nodes: &[Node], id: IfaceId, family: Family) -> bool {
     let interface = &nodes[id.node.index()].interfaces[id.index as usize];
-    family == Family::V4 || interface.mtu >= IPV6_MTU_MIN
+    family == Family::V4 || u64::from(interface.mtu) >= IPV6_MTU_MIN
 }
 
 /// The first address of an IPv6 subnet is that of all its routers (RFC 4291, section 2.6.1).
