@@ -306,6 +306,9 @@ def make_deb(job: Job, out: Path, temp: Path) -> Path:
     """The tree below /usr. The program is static, so it depends on nothing."""
     root = temp / "deb"
     shutil.copytree(job.tree, root / "usr", symlinks=True)
+    for name in run("git", "ls-files", "-z", "python/windtunnel").rstrip("\0").split("\0"):
+        put(root / "usr/lib/python3/dist-packages" / Path(name).relative_to("python"), (ROOT / name).read_bytes())
+    put(root / "usr/lib/python3/dist-packages/windtunnel/VERSION", f"{job.version}\n")
     files = [path for path in sorted(root.rglob("*")) if path.is_file()]
     kibibytes = sum((path.stat().st_size + 1023) // 1024 for path in files)
     control = f"""\

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""An interactive prompt on a network: ``python3 -m windtunnel.prompt FILE``, then ``h1 ping -c 3 h2``."""
+"""An interactive prompt on a network: ``windtunnel prompt FILE``, then ``h1 ping -c 3 h2``."""
 
 from __future__ import annotations
 
-import argparse
 import cmd
 import contextlib
 import shlex
 import signal
 import sys
-from pathlib import Path
-from typing import Callable
+from typing import Any, Callable
 
 from ._error import Error
 from ._network import Network
@@ -151,23 +149,12 @@ class Prompt(cmd.Cmd):
         return True
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python3 -m windtunnel.prompt", description=__doc__)
-    parser.add_argument("file", type=Path, help="scenario")
-    parser.add_argument("--out", type=Path, help="folder of the results; a new one in windtunnel-results by default")
-    args = parser.parse_args()
-    try:
-        network = Network.from_yaml(args.file)
-        with network.run(args.out, check=False) as run:
-            prompt = Prompt(network, run)
-            with contextlib.suppress(KeyboardInterrupt):
-                prompt.cmdloop(None if sys.stdin.isatty() else "")
-    except Error as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+def main(arguments: dict[str, Any]) -> int:
+    """What ``windtunnel prompt`` does: `file` is the scenario, `out` the folder of the results or None."""
+    network = Network.from_yaml(arguments["file"])
+    with network.run(arguments["out"], check=False) as run:
+        prompt = Prompt(network, run)
+        with contextlib.suppress(KeyboardInterrupt):
+            prompt.cmdloop(None if sys.stdin.isatty() else "")
     print(f"results in {run.out}")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -80,6 +80,13 @@ def kernel() -> Path:
 
 
 @pytest.fixture(scope="session")
+def study_python() -> Path:
+    """An interpreter with what plots, sweeps and notebooks need (scripts/requirements-study.txt)."""
+    made = subprocess.run([ROOT / "scripts/python-tools", "study"], check=True, stdout=subprocess.PIPE, text=True)
+    return Path(made.stdout.strip()) / "python"
+
+
+@pytest.fixture(scope="session")
 def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Elsewhere:
     """Another user's machine, for tests that have root."""
     return imitate(tmp_path_factory.mktemp("elsewhere"))

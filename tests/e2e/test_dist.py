@@ -67,7 +67,7 @@ def packed(engine: Path, tmp_path_factory: pytest.TempPathFactory) -> Packed:
             file = archive_tar.extractfile(member)
             assert (member.uid, member.gid) == (0, 0)
             if file:
-                place = member.name.removeprefix("./usr/")
+                place = member.name.removeprefix("./usr/").removeprefix("lib/python3/dist-packages/")
                 package[place] = file.read()
                 assert place not in modes or member.mode & 0o777 == modes[place], place
     return Packed(folder, wheel, package, modes)
@@ -89,6 +89,7 @@ def call(program: Path, *arguments: str | Path, home: Path, **env: str) -> subpr
         [program, *arguments],
         env={"PATH": "/usr/bin:/bin", "HOME": str(home), **env},
         cwd=home,
+        stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         check=False,
@@ -109,10 +110,11 @@ def test_packed_twice_is_the_same(packed: Packed, engine: Path, tmp_path: Path) 
 
 
 def test_wheel_and_package_hold_the_same(packed: Packed) -> None:
-    own = ("windtunnel/", f"windtunnel-{VERSION}.dist-info/")
-    common = {place: data for place, data in packed.wheel.items() if not place.startswith(own)}
+    common = {
+        place: data for place, data in packed.wheel.items() if not place.startswith(f"windtunnel-{VERSION}.dist-info/")
+    }
     assert common == packed.package
-    assert {place for place in packed.wheel if place.startswith(own[0])} >= {
+    assert {place for place in packed.wheel if place.startswith("windtunnel/")} >= {
         f"windtunnel/{name}" for name in ("__init__.py", "__main__.py", "_program.py", "py.typed", "VERSION")
     }
     for place in ("man/man1/windtunnel.1.gz", "man/man1/windtunnel-demo.1.gz", "doc/windtunnel/LICENSE"):
@@ -211,6 +213,21 @@ def test_runs_by_itself_like_the_checkout(packed: Packed, installed: Path, engin
         stdout=subprocess.PIPE,
     )
     assert set(digests.values()) == {json.loads(here.stdout)["digest"]}
+
+
+def test_the_package_has_verbs_in_python(packed: Packed, tmp_path: Path) -> None:
+    """Debian's interpreter finds them where the package puts them; without them the verb says what it needs."""
+    unpacked = tmp_path / "deb"
+    subprocess.run(["dpkg-deb", "--extract", packed.folder / DEB, unpacked], check=True)
+    (tmp_path / "two.yaml").write_text(PING, encoding="utf-8")
+    program = unpacked / "usr/bin/windtunnel"
+    env = {"WINDTUNNEL_PYTHON": "/usr/bin/python3"}
+    with_it = {"PYTHONPATH": str(unpacked / "usr/lib/python3/dist-packages"), **env}
+    done = call(program, "prompt", "two.yaml", home=tmp_path, **with_it)
+    assert done.returncode == 0 and "windtunnel-results/two" in done.stdout, done.stderr
+    alone = call(program, "prompt", "two.yaml", home=tmp_path, **env)
+    assert alone.returncode == 2 and "error: this verb needs the Python package windtunnel" in alone.stderr
+    assert "hint: pip install the wheel" in alone.stderr
 
 
 def test_its_own_kernel_comes_first_and_undamaged(installed: Path, kernel: Path, tmp_path: Path) -> None:

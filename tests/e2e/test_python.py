@@ -549,15 +549,14 @@ def test_notebooks_show_networks_and_runs() -> None:
     assert "h1:eth0 &rarr; r1:eth0" in table
 
 
-def test_the_prompt(tmp_path: Path) -> None:
+def test_the_prompt(engine: Path, tmp_path: Path) -> None:
     net, _, _ = two()
     (tmp_path / "two.yaml").write_text(net.to_yaml(), encoding="utf-8")
     words = (
         "nodes\nh1 ping -c 3 h2\nrun 5s\nh1 sh -c 'exit 3'\nnone\nlink h1 r1 delay=50ms\nh1 ping -c 2 10.0.1.2\nquit\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "windtunnel.prompt", "two.yaml", "--out", "out"],
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+        [engine, "prompt", "two.yaml", "--out", "out"],
         input=words,
         capture_output=True,
         text=True,

@@ -10,6 +10,7 @@ mod host;
 mod kernels;
 mod live;
 mod progress;
+mod python;
 mod report;
 mod verbs;
 

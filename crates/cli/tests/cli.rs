@@ -69,6 +69,7 @@ fn help_of_every_verb() {
     help(&["demo"], "help/demo.txt");
     help(&["shell"], "help/shell.txt");
     help(&["exec"], "help/exec.txt");
+    help(&["prompt"], "help/prompt.txt");
     help(&["ps"], "help/ps.txt");
     help(&["logs"], "help/logs.txt");
     help(&["stop"], "help/stop.txt");

@@ -11,6 +11,7 @@ mod image;
 mod kernel;
 mod logs;
 mod man;
+mod prompt;
 mod ps;
 mod run;
 mod schema;
@@ -30,6 +31,7 @@ use windtunnel_scenario::Scenario;
 pub enum Verb {
     Run(run::Args),
     Demo(demo::Args),
+    Prompt(prompt::Args),
     Shell(shell::Args),
     Exec(exec::Args),
     Ps(ps::Args),
@@ -53,6 +55,7 @@ impl Verb {
         match self {
             Self::Run(args) => run::run(&args),
             Self::Demo(args) => demo::run(&args),
+            Self::Prompt(args) => prompt::run(&args),
             Self::Shell(args) => shell::run(&args),
             Self::Exec(args) => exec::run(&args),
             Self::Ps(args) => ps::run(&args),
