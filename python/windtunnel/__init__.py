@@ -10,6 +10,8 @@
 3 packets transmitted, 3 received, 0% packet loss
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ._aio import AsyncRun
 from ._error import Error
 from ._link import Link
@@ -20,6 +22,58 @@ from ._process import Process
 from ._program import version
 from ._run import Run
 
+if TYPE_CHECKING:
+    from ._sweep import Sweep, sweep
+    from ._sweep_executors import DaskExecutor, Executor, FuturesExecutor, LocalExecutor, SlurmExecutor
+    from ._sweep_plan import Interval, LatinHypercube
+    from ._sweep_table import SweepResults, Table
+
 __version__ = version()
 
-__all__ = ["AsyncRun", "Error", "Interface", "Link", "Moment", "Network", "Node", "Process", "Run", "Throughput"]
+__all__ = [
+    "AsyncRun",
+    "DaskExecutor",
+    "Error",
+    "Executor",
+    "FuturesExecutor",
+    "Interface",
+    "Interval",
+    "LatinHypercube",
+    "Link",
+    "LocalExecutor",
+    "Moment",
+    "Network",
+    "Node",
+    "Process",
+    "Run",
+    "SlurmExecutor",
+    "Sweep",
+    "SweepResults",
+    "Table",
+    "Throughput",
+    "sweep",
+]
+
+# What only sweeps need takes as long to load as all the rest.
+_LATE = {
+    **dict.fromkeys(("Sweep", "sweep"), "_sweep"),
+    **dict.fromkeys(
+        ("DaskExecutor", "Executor", "FuturesExecutor", "LocalExecutor", "SlurmExecutor"), "_sweep_executors"
+    ),
+    **dict.fromkeys(("Interval", "LatinHypercube"), "_sweep_plan"),
+    **dict.fromkeys(("SweepResults", "Table"), "_sweep_table"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{_LATE[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

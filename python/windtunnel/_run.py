@@ -12,7 +12,9 @@ import shutil
 import tempfile
 import weakref
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Union
@@ -48,6 +50,31 @@ class PopenOptions(TypedDict, total=False):
 
 
 _live: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+@dataclass
+class Watch:
+    """Runs that are made within something else, such as a cell of a sweep, and where those go that name no folder."""
+
+    folder: Path
+    runs: list[Run] = field(default_factory=list)
+
+
+_watch: ContextVar[Watch | None] = ContextVar("windtunnel watch", default=None)
+
+
+@contextlib.contextmanager
+def watched(folder: Path) -> Iterator[Watch]:
+    """Within it, results are in `folder`, and the runs are written down; those still live at its end are ended."""
+    watch = Watch(folder)
+    token = _watch.set(watch)
+    try:
+        yield watch
+    finally:
+        _watch.reset(token)
+        for run in watch.runs:
+            with contextlib.suppress(Error, OSError):
+                run.stop(check=False)
 
 
 class Run:
@@ -103,6 +130,9 @@ class Run:
                 raise
         self.scenario = scenario.absolute()
         self._is_open = True
+        watch = _watch.get()
+        if watch is not None:
+            watch.runs.append(self)
         self._owner = os.getpid()
         _live.add(self)
 
@@ -384,7 +414,8 @@ def argv_of(command: Command, shell: bool) -> list[str]:
 
 def _new_folder(name: str) -> Path:
     """A folder that nobody has: NAME, NAME-2, ..."""
-    parent = RESULTS.absolute()
+    watch = _watch.get()
+    parent = (watch.folder if watch is not None else RESULTS).absolute()
     number = 1
     while True:
         folder = parent / (name if number == 1 else f"{name}-{number}")
