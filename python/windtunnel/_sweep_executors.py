@@ -46,7 +46,14 @@ class Work:
         self._modules = modules
         self._packed: bytes | None = None
 
-    def __getstate__(self) -> tuple[str, str, bytes]:
+    def pack(self) -> bytes:
+        """Makes it ready to be sent.
+
+        Raises
+        ------
+        Error
+            The function uses something that cannot be sent.
+        """
         if self._packed is None:
             cloudpickle = need("cloudpickle", "sweeps beyond this process' children")
             registered = []
@@ -64,7 +71,11 @@ class Work:
             finally:
                 for module in registered:
                     cloudpickle.unregister_pickle_by_value(module)
-        return version(), hashlib.sha256(self._packed).hexdigest(), self._packed
+        return self._packed
+
+    def __getstate__(self) -> tuple[str, str, bytes]:
+        packed = self.pack()
+        return version(), hashlib.sha256(packed).hexdigest(), packed
 
     def __setstate__(self, state: tuple[str, str, bytes]) -> None:
         theirs, key, packed = state
@@ -256,6 +267,9 @@ class FuturesExecutor:
 
     def submit(self, task: Task) -> Hashable:
         """See :class:`Executor`."""
+        if not isinstance(self._executor, concurrent.futures.ThreadPoolExecutor):
+            # Rather now than in each cell.
+            task.work.pack()
         try:
             future = self._executor.submit(task)
         except RuntimeError as error:
@@ -358,6 +372,7 @@ class SlurmExecutor:
 
     def submit(self, task: Task) -> Hashable:
         """Puts a task into the next array, which begins as soon as somebody waits."""
+        task.work.pack()
         self._new.append(task)
         return task
 

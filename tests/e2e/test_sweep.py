@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -113,3 +117,315 @@ print(polars.read_parquet("table.parquet").shape)
     table = (tmp_path / "windtunnel-results/sweep-known/table.csv").read_text(encoding="utf-8").splitlines()
     assert table[0] == "x,value,n,mean,std,ci95_low,ci95_high,median"
     assert table[2] == "0,z,1,3.0,,,,3.0"
+
+
+SLOW = (
+    PLAIN
+    + """
+def slow(seed, x):
+    time.sleep(0.3)
+    with open("calls", "a") as calls:
+        calls.write(f"{os.getpid()}\\n")
+    return {"y": helper(x) + seed}
+
+found = wt.sweep(slow, {"x": list(range(8))}, seeds=[1, 2], workers=2, progress=True)
+print(found.digest, found.found, len(found.records))
+"""
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_sweep_that_was_ended_goes_on_where_it_was(
+    number: signal.Signals, script: Script, study_python: Path, engine: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "study.py").write_text(SLOW, encoding="utf-8")
+    calls = tmp_path / "calls"
+    cells = tmp_path / "windtunnel-results/sweep-slow/cells"
+    with subprocess.Popen(
+        [study_python, "study.py"], cwd=tmp_path, env=environment(engine), stderr=subprocess.PIPE, text=True
+    ) as sweep:
+        wait_for(lambda: len(list(cells.glob("[!.]*.json"))) >= 4)
+        sweep.send_signal(number)
+        assert sweep.stderr is not None
+        said = sweep.stderr.read()
+    assert sweep.returncode != 0
+    if number == signal.SIGINT:
+        assert re.search(r"interrupted: \d+ of 16 cells are finished, and kept in ", said)
+    workers = {int(line) for line in calls.read_text(encoding="ascii").splitlines()}
+    assert len(workers) == 2, "workers last for the whole sweep"
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers))
+    kept = len(list(cells.glob("[!.]*.json")))
+    assert 4 <= kept < 16
+    calls.unlink()
+    digest, found, total = script(SLOW).stdout.split()
+    assert (int(found), total) == (kept, "16")
+    assert len(calls.read_text(encoding="ascii").splitlines()) == 16 - kept
+    shutil.rmtree(cells)
+    assert script(SLOW).stdout.split() == [digest, "0", "16"]
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+BROKEN = (
+    PLAIN
+    + """
+import signal
+
+def broken(seed, how):
+    if how == "raise" and seed == 2:
+        raise ValueError("the dog ate it")
+    if how == "exit":
+        sys.exit(3)
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    values = {"nan": float("nan"), "text": "fast", "none": None, "object": open(os.devnull)}
+    return {"x": values.get(how, seed), "y": 1} if how != "list" else [1]
+
+ways = ["fine", "raise", "exit", "die", "nan", "text", "object", "none", "list"]
+sweep = wt.Sweep(broken, {"how": ways}, seeds=[1, 2])
+"""
+)
+
+
+def test_a_cell_that_fails_is_reported_and_the_rest_is_kept(study_python: Path, engine: Path, tmp_path: Path) -> None:
+    (tmp_path / "study.py").write_text(BROKEN, encoding="utf-8")
+    done = verb(study_python, engine, tmp_path, file="study.py", workers=2, json=True)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    failed = {(one["parameters"]["how"], one["seed"]): one for one in report["failed"]}
+    ways = {key: one["message"] for key, one in failed.items()}
+    assert ways == {
+        ("raise", 2): "the dog ate it",
+        **{("exit", seed): "the function ended the program: SystemExit(3)" for seed in (1, 2)},
+        **{("die", seed): "its worker was ended by SIGSEGV" for seed in (1, 2)},
+        **{("nan", seed): "the value `x` is nan" for seed in (1, 2)},
+        **{("text", seed): "the value `x` is 'fast', of type str" for seed in (1, 2)},
+        **{("object", seed): ways["object", seed] for seed in (1, 2)},
+        **{("list", seed): "the function returned [1], of type list" for seed in (1, 2)},
+    }
+    assert ways["object", 1].endswith("of type TextIOWrapper")
+    assert failed["nan", 1]["hint"] == "return None for what was not measured"
+    trace = (Path(failed["raise", 2]["results"]) / "error.txt").read_text(encoding="utf-8")
+    assert 'raise ValueError("the dog ate it")' in trace
+    assert "failed: how=raise, seed=2: ValueError: the dog ate it" in done.stderr
+    assert {(row["how"], row["value"]): row["n"] for row in report["table"]} == {
+        ("fine", "x"): 2,
+        ("fine", "y"): 2,
+        ("raise", "x"): 1,
+        ("raise", "y"): 1,
+        ("none", "y"): 2,
+    }
+    again = json.loads(verb(study_python, engine, tmp_path, file="study.py", workers=1, json=True).stdout)
+    assert (again["found"], again["digest"]) == (5, report["digest"]), "what has failed is tried again"
+
+
+def verb(python: Path, engine: Path, folder: Path, **arguments: object) -> subprocess.CompletedProcess[str]:
+    """What the program does for `windtunnel sweep`."""
+    command: list[str | Path] = [python, "-m", "windtunnel._verb", "sweep", json.dumps(arguments)]
+    return subprocess.run(command, cwd=folder, env=environment(engine), **PIPES)
+
+
+def test_repetition_ends_when_the_interval_is_narrow_whoever_computes(script: Script) -> None:
+    main = """
+import random
+def noisy(seed, spread):
+    time.sleep(random.Random(os.urandom(8)).random() / 50)
+    return {"y": 100 + spread * random.Random(seed).gauss(0, 1)}
+until = wt.Interval("y", relative=0.02, least=3, most=40)
+points = {"spread": [0, 2, 5, 30]}
+for workers in (1, 2, 3):
+    found = wt.sweep(noisy, points, until=until, workers=workers, out=f"by-{workers}")
+    print(json.dumps([found.digest, [row["n"] for row in found.table()], found.wide]))
+    for row in found.table():
+        half = (row["ci95_high"] - row["ci95_low"]) / 2
+        assert (half <= 0.02 * row["mean"]) == (row["spread"] != 30), row
+batches = wt.sweep(noisy, points, until=wt.Interval("y", absolute=2, least=4, most=40, step=5), out="batches")
+print([row["n"] for row in batches.table()])
+"""
+    *lines, batches = script(PLAIN + main).stdout.splitlines()
+    assert len(set(lines)) == 1
+    _, counts, wide = json.loads(lines[0])
+    assert counts[0] == 3
+    assert counts[0] <= counts[1] < counts[2] < counts[3] == 40
+    assert wide == [{"spread": 30}]
+    assert all(count in (4, 9, 14, 19, 24, 29, 34, 39, 40) for count in json.loads(batches))
+
+
+def test_what_is_found_again(script: Script, tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("def more(x):\n    return x\n", encoding="utf-8")
+    (tmp_path / "data.txt").write_text("1", encoding="ascii")
+    text = (
+        PLAIN
+        + """
+from beside import more
+
+def cell(seed, x, opt=1):
+    # What a comment says does not count.
+    return {"y": helper(x) + more(seed)}
+
+def plot():
+    return "red"
+
+found = wt.sweep(cell, {"x": [1, 2.5]}, seeds=[1, 2], files=["data.txt"])
+print(found.found)
+"""
+    )
+
+    def found(change: str = "", by: str = "") -> int:
+        assert not change or change in text
+        return int(script(text.replace(change, by) if change else text).stdout)
+
+    assert found() == 0
+    assert found() == 4
+    assert found("# What a comment", "# Whatever a comment") == 4
+    assert found('"red"', '"blue"') == 4, "what the function does not use"
+    assert found("[1, 2.5]", "[2.5, 1.0]") == 4, "the form of a number, and the order of points"
+    assert found("[1, 2.5]", "[1, 2.5, 3]") == 4
+    assert found("seeds=[1, 2]", "seeds=range(5)") == 4
+    assert found("FACTOR = 10", "FACTOR = 11") == 0
+    assert found("return FACTOR * x", "return FACTOR * x * 2") == 0
+    assert found("more(seed)", "2 * more(seed)") == 0
+    (tmp_path / "beside.py").write_text("def more(x):\n    return x + 1\n", encoding="utf-8")
+    assert found() == 0
+    (tmp_path / "data.txt").write_text("2", encoding="ascii")
+    assert found() == 0
+    assert found() == 4
+
+
+def test_programs_of_the_host_are_inputs(script: Script, tmp_path: Path) -> None:
+    text = NET + 'print(wt.sweep(cell, {"loss": [0]}).found)\n'
+    assert [script(text).stdout, script(text).stdout] == ["0\n", "1\n"]
+    (record,) = (tmp_path / "windtunnel-results/sweep-cell/cells").glob("*.json")
+    kept = json.loads(record.read_text(encoding="utf-8"))
+    (ping,) = [path for path in kept["runs"][0]["programs"] if path.endswith("/ping")]
+    kept["runs"][0]["programs"][ping] = "0" * 64
+    record.write_text(json.dumps(kept), encoding="utf-8")
+    assert script(text).stdout == "0\n", "as if the host's ping had been another when the cell was computed"
+    record.write_text(record.read_text(encoding="utf-8")[:100], encoding="utf-8")
+    assert script(text).stdout == "0\n", "a record that is damaged"
+
+
+WRONG = {
+    'wt.sweep(cell, {"y": [1]})': "the function takes no parameter `y`; it takes x",
+    'wt.sweep(cell, {"xx": [1]})': "did you mean `x`?",
+    "wt.sweep(cell, {})": "the function needs the parameter `x`",
+    'wt.sweep(cell, {"x": []})': "parameter `x` has no values",
+    'wt.sweep(cell, {"x": 3})': "parameter `x` is 3",
+    'wt.sweep(cell, {"x": [1, 1.0]})': 'the point {"x":1} is there twice',
+    'wt.sweep(cell, [{"x": 1}, {"y": 1}])': "not every point has the parameter `x`, `y`",
+    'wt.sweep(cell, {"x": [float("inf")]})': "parameter `x` is inf",
+    'wt.sweep(cell, {"x": [object]})': "of type type",
+    'wt.sweep(cell, {"x": [1], "seed": [1]})': "`seed` is a parameter",
+    'wt.sweep(cell, {"x": [1]}, seeds=6)': "seeds are 6",
+    'wt.sweep(cell, {"x": [1]}, seeds=[1, 2, 1])': "the seed 1 is there twice",
+    'wt.sweep(cell, {"x": [1]}, seeds=[1.5])': "1.5 is not a seed",
+    'wt.sweep(cell, {"x": [1]}, workers=0)': "0 workers are not allowed",
+    'wt.sweep(cell, {"x": [1]}, executor="dusk")': "there is no executor `dusk`; allowed: local, dask",
+    'wt.sweep(cell, {"x": [1]}, executor=object())': "object is no executor: it has no `capacity`",
+    'wt.sweep(cell, {"x": [1]}, executor="dask:tcp://127.0.0.1:1")': "there is no Dask scheduler at tcp://127.0.0.1:1",
+    'wt.sweep(cell, {"x": [1]}, executor="slurm")': "Slurm cannot be used",
+    'wt.sweep(cell, {"x": [1]}, files=["none"])': "cannot read none, which `files` names",
+    'wt.sweep(cell, {"x": [1]}, out="/proc/none")': "cannot make /proc/none",
+    'wt.sweep(lambda x: {}, {"x": [1]})': "the function takes no `seed`; it takes x",
+    'wt.sweep(3, {"x": [1]})': "3 is not a function",
+    'wt.Interval("y")': "an interval needs a width above 0",
+    'wt.Interval("y", relative=0.1, least=1)': "allowed: 2 <= least <= most",
+    'wt.sweep(cell, {"x": [1]}, until=wt.Interval("yy", relative=0.1))': "did you mean `y`?",
+    'wt.LatinHypercube({"x": (1, 0)}, count=3).points()': "the range (1, 0) of `x` is not allowed",
+    'wt.LatinHypercube({"x": (0, 1, "log")}, count=3).points()': 'a "log" range is above 0',
+    'wt.sweep(cell, {"x": [1]}, out="s").table("z")': "no cell returned `z`; there are y",
+    'wt.sweep(cell, {"x": [1]}, out="s").sample("y", z=1)': "the sweep has no parameter `z`; it has x",
+    'wt.sweep(lambda seed, x: {"x": 1}, {"x": [1]}, out="t").check()': "returned `x`, which is a parameter",
+    'wt.sweep(lambda seed, x: {"y": lock}, {"x": [1]}, executor=pool)': "cannot be sent",
+}
+
+
+def test_what_is_wrong_is_said(script: Script) -> None:
+    main = f"""
+import concurrent.futures, threading
+if __name__ == "__main__":
+    lock = threading.Lock()
+    pool = concurrent.futures.ProcessPoolExecutor(1)
+    for text in {list(WRONG)!r}:
+        try:
+            exec(text)
+            print(json.dumps("nothing"))
+        except wt.Error as error:
+            print(json.dumps(str(error)))
+"""
+    said = [json.loads(line) for line in script(PLAIN + main).stdout.splitlines()]
+    assert len(said) == len(WRONG)
+    for (text, expected), found in zip(WRONG.items(), said, strict=True):
+        assert expected in found, text
+
+
+def test_two_sweeps_do_not_work_in_one_folder(script: Script) -> None:
+    main = """
+import fcntl
+wt.sweep(cell, {"x": [1]}, out="one")
+with open("one/sweep.lock", "a") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        wt.sweep(cell, {"x": [1]}, out="one")
+    except wt.Error as error:
+        print(error)
+print(wt.sweep(cell, {"x": [1]}, out="one").found)
+"""
+    said = script(PLAIN + main).stdout
+    assert re.search(r"another sweep, process \d+, is at work in .*/one\nhint: .*\n1\n", said)
+
+
+def test_a_full_disk_keeps_what_is_there(script: Script, study_python: Path, engine: Path, tmp_path: Path) -> None:
+    main = """
+found = wt.sweep(cell, {"x": list(range(400))}, seeds=[1, 2], workers=2, out="full/sweep")
+print(found.found, len(found.records), len(found.failed))
+"""
+    (tmp_path / "study.py").write_text(PLAIN + main, encoding="utf-8")
+    (tmp_path / "full").mkdir()
+    small = "mount -t tmpfs -o size=1m none full && { python study.py; ls full/sweep/cells | wc -l; }"
+    again = "mount -o remount,size=64m full && python study.py"
+    command = ["unshare", "-rm", "sh", "-c", f"{small}; {again}".replace("python", str(study_python))]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(engine), **PIPES)
+    if "unshare:" in done.stderr:
+        pytest.skip(f"this host lets no user mount: {done.stderr.strip()}")
+    kept, last = done.stdout.splitlines()
+    assert "the disk is full" in done.stderr
+    assert "finished cells are kept: make room" in done.stderr
+    assert int(kept) > 100
+    assert last == f"{kept} 800 0"
+
+
+def test_functions_need_no_module(script: Script, study_python: Path, engine: Path, tmp_path: Path) -> None:
+    """Those of a notebook, of a text that is run, of `python3 -c`, closures and lambdas; here and on Dask."""
+    body = """
+scale = 3
+def run(seed, x):
+    return {"y": scale * x + seed}
+def results(executor):
+    by = 5
+    inner = lambda seed, x: {"y": by * x}
+    for function in (run, inner):
+        found = wt.sweep(function, {"x": [1, 2]}, seeds=[1, 2], executor=executor(), out=f"o{os.urandom(4).hex()}")
+        print([row["mean"] for row in found.table()], found.digest)
+"""
+    notebook = f"""
+import os, sys
+from IPython.core.interactiveshell import InteractiveShell
+import windtunnel as wt
+shell = InteractiveShell.instance()
+for text in ("import os, windtunnel as wt", {body!r}, "results(lambda: wt.LocalExecutor(2))"):
+    assert shell.run_cell(text).success
+if __name__ == "__main__":
+    assert shell.run_cell("results(lambda: wt.DaskExecutor(workers=2))").success
+"""
+    lines = script(notebook).stdout.splitlines()
+    assert len(lines) == 4 and lines[:2] == lines[2:]
+    assert lines[0].startswith("[4.5, 7.5] ")
+    text = f"import os, windtunnel as wt\n{body}\nresults(lambda: wt.LocalExecutor(2))"
+    done = subprocess.run([study_python, "-c", text], cwd=tmp_path, env=environment(engine), **PIPES)
+    assert done.stdout.splitlines() == lines[:2], done.stderr
