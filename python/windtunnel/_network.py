@@ -100,8 +100,10 @@ class Network(MininetNames):
     addressing : {"auto", "none"} or dict
         ``"auto"``: interfaces without addresses get some, 10.0.N.0/24 and fd00:0:0:N::/64 in the N-th network; or the
         networks to take them from: ``{"ipv4": "10.0.0.0/8", "ipv6": "none"}``.
-    routing : {"auto", "none"}
-        ``"auto"``: nodes get static routes along shortest paths, through routers.
+    routing : {"auto", "ecmp", "none"}
+        ``"auto"``: nodes get static routes along shortest paths, through routers; ``"ecmp"``: along all paths of the
+        fewest hops, flow by flow. The sysctls ``net.ipv4.fib_multipath_hash_policy`` and ``net.ipv6. ...`` of routers
+        say what a flow is.
     link : dict
         Values of links that do not give their own; 1 Gb/s and 1 ms by default.
     node : dict
@@ -133,15 +135,15 @@ class Network(MininetNames):
         seed: int = 1,
         stop: Time = "1h",
         addressing: str | Mapping[str, str] = "auto",
-        routing: Literal["auto", "none"] = "auto",
+        routing: Literal["auto", "ecmp", "none"] = "auto",
         link: Mapping[str, Any] | None = None,
         capture: str | None = None,
         measure: Time | None = None,
         node: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
-        if routing not in ("auto", "none"):
-            refuse(f"routing `{routing}` is not allowed; allowed: auto, none")
+        if routing not in ("auto", "ecmp", "none"):
+            refuse(f"routing `{routing}` is not allowed; allowed: auto, ecmp, none")
         known = ("epoch", "preempt", "output_limit", "isolate")
         for key in options:
             if key not in known:

@@ -4,10 +4,9 @@
 //! before addresses, so that what governs addresses (disable_ipv6, accept_dad, ...) holds for them.
 
 use std::io;
-use std::net::IpAddr;
 
 use windtunnel_kernel::Argument;
-use windtunnel_scenario::{Node, NodeKind};
+use windtunnel_scenario::{Node, NodeKind, Route};
 
 use crate::error::EngineError;
 use crate::netlink::{self, Answer};
@@ -91,13 +90,11 @@ pub fn configure(calls: &mut dyn Calls, node: &Node) -> Result<i32, EngineError>
         let to = (route.to.network(), route.to.prefix_len());
         let request = netlink::Request::AddRoute {
             to,
-            via: route.via,
+            via: route.via.iter().chain(&route.also_via).copied().collect(),
             index,
             metric: route.metric,
         };
-        netlink.ask(&mut setup, &request, || {
-            describe_route(&route.to.to_string(), route.via, route.dev.as_deref())
-        })?;
+        netlink.ask(&mut setup, &request, || describe_route(route))?;
     }
     netlink.close(&mut setup)?;
     let flags = value((libc::O_RDONLY | libc::O_CLOEXEC).into());
@@ -115,10 +112,11 @@ fn index_of(indices: &[(&str, u32)], name: &str) -> u32 {
         .1
 }
 
-fn describe_route(to: &str, via: Option<IpAddr>, dev: Option<&str>) -> String {
-    let via = via.map(|via| format!(" via {via}")).unwrap_or_default();
-    let dev = dev.map(|dev| format!(" dev {dev}")).unwrap_or_default();
-    format!("add route {to}{via}{dev}")
+fn describe_route(route: &Route) -> String {
+    let hops = route.via.iter().chain(&route.also_via);
+    let via: String = hops.map(|via| format!(" via {via}")).collect();
+    let dev = route.dev.as_ref().map(|dev| format!(" dev {dev}")).unwrap_or_default();
+    format!("add route {}{via}{dev}", route.to)
 }
 
 /// A path or other text as the kernel wants it.

@@ -105,6 +105,7 @@ fn router() -> Node {
         routes: vec![Route {
             to: "0.0.0.0/0".parse().unwrap(),
             via: Some("10.0.0.9".parse().unwrap()),
+            also_via: vec![],
             dev: Some("eth0".into()),
             metric: None,
         }],

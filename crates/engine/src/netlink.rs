@@ -9,7 +9,7 @@ use netlink_packet_core::{
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteNextHop, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
@@ -58,8 +58,8 @@ pub enum Request {
     AddRoute {
         /// Destination and the bits of its prefix; zero bits: default.
         to: (IpAddr, u8),
-        /// Next hop.
-        via: Option<IpAddr>,
+        /// Next hops; of several one is taken for each flow.
+        via: Vec<IpAddr>,
         /// Outgoing interface.
         index: Option<u32>,
         /// Metric; smaller wins.
@@ -120,7 +120,7 @@ impl Request {
                 added,
             ),
             Self::AddRoute { to, via, index, metric } => (
-                RouteNetlinkMessage::NewRoute(route_message(*to, *via, *index, *metric)),
+                RouteNetlinkMessage::NewRoute(route_message(*to, via, *index, *metric)),
                 added,
             ),
         }
@@ -151,7 +151,7 @@ fn address_message(index: u32, address: IpAddr, prefix_bits: u8) -> AddressMessa
     message
 }
 
-fn route_message(to: (IpAddr, u8), via: Option<IpAddr>, index: Option<u32>, metric: Option<u32>) -> RouteMessage {
+fn route_message(to: (IpAddr, u8), via: &[IpAddr], index: Option<u32>, metric: Option<u32>) -> RouteMessage {
     let (destination, prefix_bits) = to;
     let mut message = RouteMessage::default();
     message.header.address_family = family(destination);
@@ -161,7 +161,7 @@ fn route_message(to: (IpAddr, u8), via: Option<IpAddr>, index: Option<u32>, metr
     message.header.kind = RouteType::Unicast;
     // What `ip route` chooses: a destination without a next hop is on the link. IPv6 has no such scope.
     message.header.scope = match (via, destination) {
-        (None, IpAddr::V4(_)) => RouteScope::Link,
+        ([], IpAddr::V4(_)) => RouteScope::Link,
         _ => RouteScope::Universe,
     };
     if prefix_bits > 0 {
@@ -169,10 +169,14 @@ fn route_message(to: (IpAddr, u8), via: Option<IpAddr>, index: Option<u32>, metr
             .attributes
             .push(RouteAttribute::Destination(RouteAddress::from(destination)));
     }
-    if let Some(via) = via {
-        message
+    match via {
+        [] => {}
+        [via] => message
             .attributes
-            .push(RouteAttribute::Gateway(RouteAddress::from(via)));
+            .push(RouteAttribute::Gateway(RouteAddress::from(*via))),
+        several => message.attributes.push(RouteAttribute::MultiPath(
+            several.iter().map(|via| next_hop(*via)).collect(),
+        )),
     }
     if let Some(index) = index {
         message.attributes.push(RouteAttribute::Oif(index));
@@ -181,6 +185,13 @@ fn route_message(to: (IpAddr, u8), via: Option<IpAddr>, index: Option<u32>, metr
         message.attributes.push(RouteAttribute::Priority(metric));
     }
     message
+}
+
+/// One of several next hops, with the weight of each other.
+fn next_hop(via: IpAddr) -> RouteNextHop {
+    let mut hop = RouteNextHop::default();
+    hop.attributes.push(RouteAttribute::Gateway(RouteAddress::from(via)));
+    hop
 }
 
 /// The kernel's answer to one request.
@@ -352,7 +363,7 @@ mod tests {
         // rtmsg: AF_INET, dst /0, src /0, tos 0, table 254, RTPROT_STATIC 4, universe, RTN_UNICAST 1; RTA_GATEWAY 5.
         let request = Request::AddRoute {
             to: ("0.0.0.0".parse().unwrap(), 0),
-            via: Some("10.0.0.254".parse().unwrap()),
+            via: vec!["10.0.0.254".parse().unwrap()],
             index: None,
             metric: None,
         };
@@ -366,7 +377,7 @@ mod tests {
     fn a_route_on_the_link_has_its_scope_interface_and_metric() {
         let request = Request::AddRoute {
             to: ("10.1.0.0".parse().unwrap(), 16),
-            via: None,
+            via: vec![],
             index: Some(3),
             metric: Some(50),
         };
@@ -374,6 +385,22 @@ mod tests {
         assert_eq!(
             request.to_bytes(1)[16..],
             hex("02 10 00 00 fe 04 fd 01 00000000  0800 0100 0a010000  0800 0400 03000000  0800 0600 32000000")
+        );
+    }
+
+    #[test]
+    fn a_route_of_several_next_hops_names_them_all() {
+        let request = Request::AddRoute {
+            to: ("10.1.0.0".parse().unwrap(), 16),
+            via: vec!["10.0.0.2".parse().unwrap(), "10.0.1.2".parse().unwrap()],
+            index: None,
+            metric: None,
+        };
+        // RTA_MULTIPATH 9: two of rtnexthop (length 16, flags, weight - 1, no interface) with RTA_GATEWAY 5.
+        assert_eq!(
+            request.to_bytes(1)[16..],
+            hex("02 10 00 00 fe 04 00 01 00000000  0800 0100 0a010000
+                 2400 0900  1000 00 00 00000000 0800 0500 0a000002  1000 00 00 00000000 0800 0500 0a000102")
         );
     }
 

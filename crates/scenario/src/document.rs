@@ -27,7 +27,8 @@ pub(crate) struct Document {
     pub defaults: Option<DefaultsDoc>,
     /// `none` (default); `auto`: an address of each IP version for every interface that has none; or the networks to take them from.
     pub addressing: Option<Flexible<AddressingDoc>>,
-    /// `none` (default), or `auto`: static routes along the shortest paths, as they are at the start.
+    /// `none` (default); `auto`: static routes along the shortest paths, as they are at the start; or `ecmp`: along all paths
+    /// of the fewest hops, flow by flow.
     pub routing: Option<Text>,
     /// Nodes by name; at least one.
     #[schemars(with = "Entries<NodeDoc>", extend("minProperties" = 1))]

@@ -166,6 +166,8 @@ pub struct Route {
     pub to: IpNet,
     /// Next hop, of the same family as `to`.
     pub via: Option<IpAddr>,
+    /// Further next hops, as good as `via`: the kernel takes one for each flow (multipath). None where `via` is none.
+    pub also_via: Vec<IpAddr>,
     /// Name of an interface of the node. At least one of `via` and `dev` is there.
     pub dev: Option<String>,
     /// Lower wins; the kernel's default if none.

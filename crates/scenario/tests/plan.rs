@@ -150,6 +150,43 @@ links:
 }
 
 #[test]
+fn ecmp_takes_all_ways_of_the_fewest_hops() {
+    // h - a, from there over b, c (nearer) or both links to d, to x; e makes a longer way.
+    let text = r#"
+version: 1
+run: {stop: 1s}
+addressing: {ipv6: none}
+routing: ecmp
+defaults: {node: {}, link: {rate: 1Gbit, delay: 5ms}}
+nodes: {h: {}, a: {kind: router}, b: {kind: router}, c: {kind: router}, d: {kind: router}, e: {kind: router}, x: {}}
+links:
+  - endpoints: ["h:a", "a:h"]
+  - endpoints: ["a:b", "b:a"]
+  - endpoints: ["a:b2", "b:a2"]
+  - {endpoints: ["a:c", "c:a"], both: {delay: 1ms}}
+  - endpoints: ["b:d", "d:b"]
+  - endpoints: ["c:d", "d:c"]
+  - endpoints: ["a:e", "e:a"]
+  - endpoints: ["e:c", "c:e"]
+  - endpoints: ["d:x", "x:d"]
+"#;
+    let scenario = parse(text);
+    let hops = |node: usize, to: &str| -> Vec<String> {
+        let to: IpNet = to.parse().unwrap();
+        let route = scenario.nodes[node].routes.iter().find(|route| route.to.contains(&to));
+        let route = route.expect("a route");
+        let vias = route.via.iter().chain(&route.also_via);
+        vias.map(ToString::to_string).collect()
+    };
+    assert_eq!(hops(1, "10.0.8.0/24"), ["10.0.1.2", "10.0.2.2", "10.0.3.2"]);
+    // b - d is next to b only.
+    assert_eq!(hops(1, "10.0.4.0/24"), ["10.0.1.2", "10.0.2.2"]);
+    assert_eq!(routes(&scenario, 0), ["0.0.0.0/0 via 10.0.0.2"]);
+    // Both a and d are as near; of two links to a both count.
+    assert_eq!(hops(2, "10.0.7.0/24"), ["10.0.1.1", "10.0.2.1", "10.0.4.2"]);
+}
+
+#[test]
 fn errors_say_what_to_do() {
     let wrong = |plan: &str, nodes: &str| {
         let text = format!(
@@ -165,7 +202,7 @@ fn errors_say_what_to_do() {
         ("addressing: {ipv4: 10.0.0.1/8}", three, "write `10.0.0.0/8`"),
         ("addressing: {ipv4: 10.0.0.0/24}", three, "10.0.0.0/24 is too small"),
         ("addressing: {ipv4: 10.0.0.0/31}", three, "is too small"),
-        ("routing: ospf", three, "allowed: none, auto"),
+        ("routing: ospf", three, "allowed: none, auto, ecmp"),
         (
             "addressing: auto",
             "a: {addresses: {eth0: 10.0.0.1/32}}, b: {}, c: {}",
@@ -187,8 +224,9 @@ fn errors_say_what_to_do() {
     }
 }
 
-/// Follows the routes from a node to an address; the number of hops.
-fn walk(scenario: &Scenario, from: usize, to: IpAddr) -> Option<usize> {
+/// Follows the routes from a node to an address, taking of several next hops the one that `pick` says by their number; the
+/// number of hops.
+fn walk(scenario: &Scenario, from: usize, to: IpAddr, mut pick: impl FnMut(usize) -> usize) -> Option<usize> {
     let owner: BTreeMap<IpAddr, usize> = scenario
         .nodes
         .iter()
@@ -198,13 +236,17 @@ fn walk(scenario: &Scenario, from: usize, to: IpAddr) -> Option<usize> {
             nets.map(move |net| (net.addr(), index))
         })
         .collect();
-    let next = |node: &Node| -> Option<IpAddr> {
+    let mut next = |node: &Node| -> Option<IpAddr> {
         let nets = node.interfaces.iter().flat_map(|interface| &interface.addresses);
         if nets.into_iter().any(|net| net.contains(&to)) {
             return Some(to);
         }
         let fitting = node.routes.iter().filter(|route| route.to.contains(&to));
-        fitting.max_by_key(|route| route.to.prefix_len())?.via
+        let route = fitting.max_by_key(|route| route.to.prefix_len())?;
+        match pick(1 + route.also_via.len()) {
+            0 => route.via,
+            further => Some(route.also_via[further - 1]),
+        }
     };
     let mut at = from;
     for hops in 0..scenario.nodes.len() + 1 {
@@ -222,6 +264,8 @@ proptest! {
     fn everybody_reaches_everybody(
         parents in proptest::collection::vec(any::<prop::sample::Index>(), 1..12),
         more in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..6),
+        ecmp in any::<bool>(),
+        picks in proptest::collection::vec(any::<prop::sample::Index>(), 16),
     ) {
         let count = parents.len() + 1;
         let mut pairs: Vec<(usize, usize)> =
@@ -235,7 +279,8 @@ proptest! {
             .map(|(link, (a, b))| (format!("n{a}:l{link}"), format!("n{b}:l{link}")))
             .collect();
         let links: Vec<(&str, &str)> = ends.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
-        let scenario = scenario(BOTH, &nodes, &links);
+        let plan = if ecmp { "addressing: auto\nrouting: ecmp" } else { BOTH };
+        let scenario = scenario(plan, &nodes, &links);
         prop_assert!(scenario.warnings.is_empty());
         let all: Vec<IpNet> = scenario
             .nodes
@@ -245,7 +290,9 @@ proptest! {
         prop_assert_eq!(all.len(), 4 * links.len());
         for from in 0..count {
             for to in &all {
-                prop_assert!(walk(&scenario, from, to.addr()).is_some(), "n{} to {}", from, to);
+                let mut picks = picks.iter().cycle();
+                let pick = |choices: usize| picks.next().expect("endless").index(choices);
+                prop_assert!(walk(&scenario, from, to.addr(), pick).is_some(), "n{} to {}", from, to);
             }
         }
     }

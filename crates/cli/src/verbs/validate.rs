@@ -71,7 +71,13 @@ fn plan(scenario: &Scenario) -> String {
         }
         for route in &node.routes {
             text += &format!("  {}", route.to);
-            let via = route.via.map(|via| format!(" via {via}"));
+            let hops: Vec<String> = route
+                .via
+                .iter()
+                .chain(&route.also_via)
+                .map(ToString::to_string)
+                .collect();
+            let via = (!hops.is_empty()).then(|| format!(" via {}", hops.join(", ")));
             let dev = route.dev.as_ref().map(|dev| format!(" dev {dev}"));
             let metric = route.metric.map(|metric| format!(" metric {metric}"));
             text.extend([via, dev, metric].into_iter().flatten());

@@ -490,6 +490,7 @@ fn route(doc: &Flexible<RouteDoc>, node: &Text, interfaces: &[Interface]) -> Res
     Ok(Route {
         to,
         via,
+        also_via: Vec::new(),
         dev: doc.dev.map(|dev| dev.value),
         metric: metric.map(|metric| metric as u32),
     })

@@ -3,10 +3,11 @@
 //! Interfaces that can hear each other without a router are a segment: the two ends of a link, and all that switches join. A segment
 //! has a subnet of each family, in the order in which the file's links come to it, and its interfaces the addresses from .1 on in
 //! the order in which links name them. Routes follow the paths of the fewest hops through nodes that forward; of equal ones
-//! that of the least delay, then the one over the node that the file names first. Routes of one next hop are summed up.
+//! that of the least delay, then the one over the node that the file names first; with `ecmp` all of the fewest hops, whatever
+//! their delay. Routes of the same next hops are summed up.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -66,11 +67,14 @@ pub(super) fn fill_in(document: &Document, nodes: &mut [Node], links: &[LinkSpec
             }
         }
     }
-    if let Some(doc) = &document.routing
-        && leaf::one_of(doc, "a way to find routes", &["none", "auto"])? == 1
-    {
+    if let Some(doc) = &document.routing {
+        let paths = match leaf::one_of(doc, "a way to find routes", &["none", "auto", "ecmp"])? {
+            0 => return Ok(()),
+            1 => Paths::One,
+            _ => Paths::AllOfFewestHops,
+        };
         for family in [Family::V4, Family::V6] {
-            give_routes(&segments, nodes, links, family);
+            give_routes(&segments, nodes, links, family, paths);
         }
     }
     Ok(())
@@ -321,21 +325,32 @@ struct Distance {
     delay_ns: u64,
 }
 
-/// How a node reaches a destination: the address of its next hop.
-type NextHop = IpAddr;
+/// How many of equally good paths are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Paths {
+    One,
+    AllOfFewestHops,
+}
+
+/// How a node reaches a destination: the addresses of its next hops, at least one, sorted.
+type NextHops = Vec<IpAddr>;
 
 /// Static routes of every node to all subnets that it is not in.
-fn give_routes(segments: &[Segment], nodes: &mut [Node], links: &[LinkSpec], family: Family) {
+fn give_routes(segments: &[Segment], nodes: &mut [Node], links: &[LinkSpec], family: Family, paths: Paths) {
     let graph = Graph::new(segments, nodes, links, family);
-    let mut routes: Vec<BTreeMap<NextHop, Vec<IpNet>>> = vec![BTreeMap::new(); nodes.len()];
+    let mut routes: Vec<BTreeMap<NextHops, Vec<IpNet>>> = vec![BTreeMap::new(); nodes.len()];
     for (number, subnets) in graph
         .subnets
         .iter()
         .enumerate()
         .filter(|(_, subnets)| !subnets.is_empty())
     {
-        for (node, hop) in graph.towards(number) {
-            routes[node].entry(hop).or_default().extend(subnets);
+        let found = match paths {
+            Paths::One => graph.towards(number),
+            Paths::AllOfFewestHops => graph.all_towards(number),
+        };
+        for (node, hops) in found {
+            routes[node].entry(hops).or_default().extend(subnets);
         }
     }
     for (index, by_hop) in routes.into_iter().enumerate() {
@@ -349,7 +364,7 @@ fn give_routes(segments: &[Segment], nodes: &mut [Node], links: &[LinkSpec], fam
         let given: BTreeSet<IpNet> = node.routes.iter().map(|route| route.to).collect();
         // An end system that has one way out need not know what is there.
         let only = by_hop.len() == 1 && !graph.forwards[index];
-        for (via, subnets) in by_hop {
+        for (hops, subnets) in by_hop {
             let wanted = subnets.into_iter().filter(|net| !own.contains(net));
             let mut sums = IpNet::aggregate(&wanted.collect());
             if only && !sums.is_empty() {
@@ -359,7 +374,8 @@ fn give_routes(segments: &[Segment], nodes: &mut [Node], links: &[LinkSpec], fam
             let new = sums.into_iter().filter(|to| !given.contains(to));
             node.routes.extend(new.map(|to| Route {
                 to,
-                via: Some(via),
+                via: Some(hops[0]),
+                also_via: hops[1..].to_vec(),
                 dev: None,
                 metric: None,
             }));
@@ -422,8 +438,8 @@ impl Graph {
     }
 
     /// The next hop to a segment of each node that is not in it but can reach it.
-    fn towards(&self, segment: usize) -> Vec<(usize, NextHop)> {
-        let mut found: BTreeMap<usize, (Distance, Option<NextHop>)> = BTreeMap::new();
+    fn towards(&self, segment: usize) -> Vec<(usize, NextHops)> {
+        let mut found: BTreeMap<usize, (Distance, Option<IpAddr>)> = BTreeMap::new();
         let mut heap = BinaryHeap::new();
         let here = Distance { hops: 0, delay_ns: 0 };
         for &(node, ..) in &self.members[segment] {
@@ -436,8 +452,7 @@ impl Graph {
                 continue;
             }
             for &through in &self.of_node[node] {
-                let near = self.members[through].iter().filter(|(member, ..)| *member == node);
-                let Some(&(_, address, _)) = near.min_by_key(|(_, address, _)| *address) else {
+                let Some(address) = self.address_on(node, through) else {
                     continue;
                 };
                 for &(neighbour, _, delay_ns) in &self.members[through] {
@@ -454,6 +469,47 @@ impl Graph {
             }
         }
         let reached = found.into_iter();
-        reached.filter_map(|(node, (_, hop))| Some((node, hop?))).collect()
+        reached
+            .filter_map(|(node, (_, hop))| Some((node, vec![hop?])))
+            .collect()
+    }
+
+    /// The next hops on all paths of the fewest hops to a segment, of each node that is not in it but can reach it.
+    fn all_towards(&self, segment: usize) -> Vec<(usize, NextHops)> {
+        let mut hops: Vec<Option<u32>> = vec![None; self.of_node.len()];
+        let mut next: BTreeMap<usize, BTreeSet<IpAddr>> = BTreeMap::new();
+        let mut queue = VecDeque::new();
+        for &(node, ..) in &self.members[segment] {
+            if hops[node].replace(0).is_none() {
+                queue.push_back((node, 0));
+            }
+        }
+        while let Some((node, distance)) = queue.pop_front() {
+            if !self.forwards[node] {
+                continue;
+            }
+            for &through in &self.of_node[node] {
+                let Some(address) = self.address_on(node, through) else {
+                    continue;
+                };
+                for &(neighbour, ..) in &self.members[through] {
+                    if hops[neighbour].is_none() {
+                        hops[neighbour] = Some(distance + 1);
+                        queue.push_back((neighbour, distance + 1));
+                    }
+                    if hops[neighbour] == Some(distance + 1) {
+                        next.entry(neighbour).or_default().insert(address);
+                    }
+                }
+            }
+        }
+        let sorted = next.into_iter();
+        sorted.map(|(node, hops)| (node, hops.into_iter().collect())).collect()
+    }
+
+    /// Where others on a segment reach a node: the least of its addresses there.
+    fn address_on(&self, node: usize, segment: usize) -> Option<IpAddr> {
+        let own = self.members[segment].iter().filter(|(member, ..)| *member == node);
+        own.map(|(_, address, _)| *address).min()
     }
 }
