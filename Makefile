@@ -14,7 +14,7 @@ SHELL_SCRIPTS := .ci/run examples/build scripts/bare-install scripts/bare-root s
 PYTHON_SCRIPTS := kernel/build kernel/profile/record $(wildcard kernel/profile/*.py python/*.py python/windtunnel/*.py bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py tests/storms/*.py)
 C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]' 'tests/storms/*.c')
 
-.PHONY: help demo build examples kernel test test-from-nothing test-e2e test-full fuzz bench dist release-check lint format setup-%
+.PHONY: help demo build examples kernel test test-from-nothing test-e2e test-full fuzz bench dist release-check docs reference lint format setup-%
 .NOTPARALLEL:
 
 help:
@@ -28,6 +28,8 @@ help:
 	@echo 'make bench      the performance table, beside ns-3 where it is installed'
 	@echo 'make dist       a wheel, a Debian package and their debug symbols: dist/'
 	@echo 'make release-check  also that both and this checkout give the same digests'
+	@echo 'make docs       the documentation as a site: target/site'
+	@echo 'make reference  docs/reference, of schemas, help and docstrings'
 	@echo 'make lint       formatting, linters, licences, rules of this tree'
 	@echo 'make format     what can be mended by a tool'
 
@@ -84,7 +86,15 @@ dist: setup-build setup-dist kernel
 release-check: setup-run build dist
 	$(PYTHON) scripts/release_check.py $(ENGINE) dist
 
-lint: setup-build setup-lint
+# The pages are checked, too: links, anchors, pages that nothing leads to. What a browser gets is all in target/site.
+docs: setup-docs
+	tools=$$(scripts/python-tools docs) && NO_MKDOCS_2_WARNING=1 "$$tools/mkdocs" build --quiet --clean
+	$(PYTHON) scripts/check_site.py target/site
+
+reference: setup-run build
+	$(PYTHON) scripts/make_reference.py --engine $(ENGINE)
+
+lint: setup-build setup-lint docs
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check

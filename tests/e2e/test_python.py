@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import doctest
 import importlib
-import io
-import itertools
 import json
 import os
 import pkgutil
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -588,19 +584,3 @@ def test_it_works_with_python(program: str) -> None:
     script = SLEEPY.format(then="print(h1.cmd('ping -c 1 h2').count('1 received'), net._repr_svg_()[:4])")
     said, complaints = python(script, program=program).communicate(timeout=PATIENCE_S)
     assert said.splitlines()[1:] == ["1 <svg"], complaints
-
-
-@pytest.mark.parametrize("name", ["docs/python.md", "README.md"])
-def test_what_documents_show_is_so(name: str) -> None:
-    """Blocks of Python run one after the other, and print what the block after them says."""
-    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    names: dict[str, object] = {}
-    shown = 0
-    for (language, text), (following, expected) in itertools.pairwise([*blocks, ("", "")]):
-        if language != "python":
-            continue
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(text, name, "exec"), names)
-        assert printed.getvalue() == (expected if following == "text" else "")
-        shown += 1
-    assert shown >= 1
