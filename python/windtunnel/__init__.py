@@ -20,13 +20,15 @@ from ._network import Moment, Network
 from ._node import Interface, Node
 from ._process import Process
 from ._program import version
+from ._results import Results
 from ._run import Run
+from ._table import Table
 
 if TYPE_CHECKING:
     from ._sweep import Sweep, sweep
     from ._sweep_executors import DaskExecutor, Executor, FuturesExecutor, LocalExecutor, SlurmExecutor
     from ._sweep_plan import Interval, LatinHypercube
-    from ._sweep_table import SweepResults, Table
+    from ._sweep_table import SweepResults
 
 __version__ = version()
 
@@ -45,6 +47,7 @@ __all__ = [
     "Network",
     "Node",
     "Process",
+    "Results",
     "Run",
     "SlurmExecutor",
     "Sweep",
@@ -61,7 +64,7 @@ _LATE = {
         ("DaskExecutor", "Executor", "FuturesExecutor", "LocalExecutor", "SlurmExecutor"), "_sweep_executors"
     ),
     **dict.fromkeys(("Interval", "LatinHypercube"), "_sweep_plan"),
-    **dict.fromkeys(("SweepResults", "Table"), "_sweep_table"),
+    "SweepResults": "_sweep_table",
 }
 
 

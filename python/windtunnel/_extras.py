@@ -10,6 +10,8 @@ from ._error import Error
 
 # Which extra of this package brings what, where it is not `study`.
 EXTRAS = {"yaml": "yaml", "dask": "dask", "distributed": "dask", "submitit": "slurm"}
+# No extra brings these: who wants them has them.
+OTHERS = ("pandas", "pyarrow")
 
 
 def need(module: str, what: str | None = None) -> Any:
@@ -38,6 +40,7 @@ def need(module: str, what: str | None = None) -> Any:
         package = module.partition(".")[0]
         extra = EXTRAS.get(package, "study")
         needs = f"{what} need" if what else "this needs"
-        raise Error(
-            f"{needs} the package {package}: {missing}", hint=f"pip install 'windtunnel[{extra}]', or {package} alone"
-        ) from None
+        hint = f"pip install {package}"
+        if package not in OTHERS:
+            hint = f"pip install 'windtunnel[{extra}]', or {package} alone"
+        raise Error(f"{needs} the package {package}: {missing}", hint=hint) from None

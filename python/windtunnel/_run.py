@@ -25,6 +25,7 @@ from ._error import Error, refuse
 from ._process import Process
 from ._protocol import Answer, End, LinkSummary, ProgramEnd
 from ._protocol import Process as ProcessRow
+from ._results import Results
 from ._units import Time, time_ns
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class Run:
         self.ended: str | None = None
         self._is_open = False
         self._summary: Any = None
+        self._results: Results | None = None
         self.out = _new_folder(network.name) if out is None else Path(out).absolute()
         with tempfile.TemporaryDirectory(prefix="windtunnel-") as folder:
             scenario = network._file_to_run(Path(folder) / SCENARIO)
@@ -257,6 +259,14 @@ class Run:
                 raise Error(f"the run left no summary: {error}") from None
         found: dict[str, Any] = self._summary
         return found
+
+    @property
+    def results(self) -> Results:
+        """Its folder with tables of what was measured, events and captures. There when the run has ended."""
+        if self._results is None:
+            self.summary  # noqa: B018 - says what is wrong
+            self._results = Results(self.out)
+        return self._results
 
     @property
     def digest(self) -> str:
