@@ -17,9 +17,9 @@ __all__ = ["Table"]
 
 # Columns of names and the like: what is in them is text, whatever it looks like.
 TEXT = frozenset(
-    ["algorithm", "command", "congestion_control", "destination", "dev", "event", "family", "flags", "from", "interface",
-     "kind", "link", "name", "node", "process", "program", "protocol", "qdisc", "seen_at", "source", "state", "text", "to"]
-)  # fmt: skip
+    """algorithm command congestion_control destination dev event family flags from interface kind link name node process
+    program protocol qdisc seen_at source state text to""".split()
+)
 INT64_MAX = 2**63 - 1
 # As many lines are shown in a notebook.
 SHOWN_ROWS = 10
