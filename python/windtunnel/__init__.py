@@ -12,6 +12,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from . import topology
 from ._aio import AsyncRun
 from ._error import Error
 from ._link import Link
@@ -55,6 +56,7 @@ __all__ = [
     "Table",
     "Throughput",
     "sweep",
+    "topology",
 ]
 
 # What only sweeps need takes as long to load as all the rest.

@@ -75,6 +75,17 @@ fn help_of_every_verb() {
     help(&["stop"], "help/stop.txt");
     help(&["diff"], "help/diff.txt");
     help(&["validate"], "help/validate.txt");
+    help(&["generate"], "help/generate.txt");
+    help(&["generate", "chain"], "help/generate-chain.txt");
+    help(&["generate", "star"], "help/generate-star.txt");
+    help(&["generate", "ring"], "help/generate-ring.txt");
+    help(&["generate", "tree"], "help/generate-tree.txt");
+    help(&["generate", "fat-tree"], "help/generate-fat-tree.txt");
+    help(&["generate", "leaf-spine"], "help/generate-leaf-spine.txt");
+    help(&["generate", "grid"], "help/generate-grid.txt");
+    help(&["generate", "dumbbell"], "help/generate-dumbbell.txt");
+    help(&["generate", "waxman"], "help/generate-waxman.txt");
+    help(&["generate", "graphml"], "help/generate-graphml.txt");
     help(&["kernel"], "help/kernel.txt");
     help(&["kernel", "build"], "help/kernel-build.txt");
     help(&["kernel", "list"], "help/kernel-list.txt");

@@ -8,6 +8,7 @@
 mod document;
 mod error;
 mod expect;
+pub mod generate;
 mod model;
 mod reader;
 mod resolve;

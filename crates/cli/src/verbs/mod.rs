@@ -7,6 +7,7 @@ mod diff;
 mod doctor;
 mod exec;
 mod gdb;
+mod generate;
 mod image;
 mod kernel;
 mod logs;
@@ -39,6 +40,7 @@ pub enum Verb {
     Stop(stop::Args),
     Diff(diff::Args),
     Validate(validate::Args),
+    Generate(generate::Args),
     Kernel(kernel::Args),
     Image(image::Args),
     Syscalls(syscalls::Args),
@@ -63,6 +65,7 @@ impl Verb {
             Self::Stop(args) => stop::run(&args),
             Self::Diff(args) => diff::run(&args),
             Self::Validate(args) => validate::run(&args),
+            Self::Generate(args) => generate::run(args),
             Self::Kernel(args) => kernel::run(&args),
             Self::Image(args) => image::run(&args),
             Self::Syscalls(args) => syscalls::run(&args),

@@ -7,6 +7,8 @@ mod node;
 mod plan;
 mod process;
 
+pub(crate) use node::memory_for_interfaces;
+
 use std::ops::RangeInclusive;
 use std::path::Path;
 

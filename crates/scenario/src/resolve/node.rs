@@ -237,6 +237,13 @@ fn check_room(memory_bytes: u64, interfaces: usize, at: Mark, node: &str) -> Res
     }))
 }
 
+/// Memory for a node with that many interfaces; none: the default is enough. At most what a node may have.
+pub(crate) fn memory_for_interfaces(interfaces: usize) -> Option<ByteSize> {
+    let needed = INTERFACE_MEMORY_BYTES * interfaces as u64 + MEMORY_BESIDE_INTERFACES.as_bytes();
+    let enough = needed.next_power_of_two().min(MEMORY_MAX.as_bytes());
+    (needed > DEFAULT_MEMORY.as_bytes()).then_some(ByteSize(enough))
+}
+
 /// Later layers win, value by value; `instant` takes back what was given before.
 fn cpu(layers: &[Option<&Flexible<CpuDoc>>]) -> Result<Cpu, Problem> {
     let mut cpu = Cpu::default();
