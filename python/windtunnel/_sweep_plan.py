@@ -195,7 +195,7 @@ class Interval:
         return min(self.most, max(self.least, count + self.step))
 
 
-Parameters = Union[Mapping[str, Iterable[Any]], Iterable[Mapping[str, Any]], LatinHypercube]
+Parameters = Union[Mapping[str, Any], Iterable[Mapping[str, Any]], LatinHypercube]
 
 
 def points_of(parameters: Parameters) -> list[Point]:
@@ -233,7 +233,7 @@ def points_of(parameters: Parameters) -> list[Point]:
     return points
 
 
-def _grid(parameters: Mapping[str, Iterable[Any]]) -> list[Point]:
+def _grid(parameters: Mapping[str, Any]) -> list[Point]:
     columns: dict[str, list[Any]] = {}
     count = 1
     for name, values in parameters.items():

@@ -58,11 +58,11 @@ def read(path: Path) -> Sweep:
 
 
 def _sweep_of(spec: Any, path: Path) -> Sweep:
-    top = _mapping(spec, "the file", KEYS)
-    if "nodes" in top or "scenario" not in top:
+    if not isinstance(spec, dict) or "nodes" in spec or "scenario" not in spec:
         raise Error(
             "this is not a sweep: it names no `scenario`", hint="scenario: FILE.yaml, and `parameters` below it"
         )
+    top = _mapping(spec, "the file", KEYS)
     if top.get("version") != VERSION:
         raise Error(f"version `{top.get('version')}` is not allowed; allowed: {VERSION}")
     if not isinstance(top["scenario"], str):

@@ -16,7 +16,7 @@ from typing import Any
 
 from ._error import Error, refuse
 from ._extras import need
-from ._sweep_cell import ERROR_FILE, Record
+from ._sweep_cell import Record
 from ._sweep_plan import Point, canonical, canonical_json, did_you_mean, hash_of
 from ._sweep_store import RUNS, write
 
@@ -328,7 +328,7 @@ class SweepResults:
             raise Error(
                 f"{len(failed)} of {len(self.records)} cells failed; the first, {cell_text(first)}: "
                 f"{first['error']['message']}",
-                hint=f"its traceback is in {self.folder_of(first) / ERROR_FILE}",
+                hint=f"what it left is in {self.folder_of(first)}",
                 exit_code=1,
             )
 

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import re
 import shutil
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import windtunnel as wt
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 300
@@ -429,3 +432,173 @@ if __name__ == "__main__":
     text = f"import os, windtunnel as wt\n{body}\nresults(lambda: wt.LocalExecutor(2))"
     done = subprocess.run([study_python, "-c", text], cwd=tmp_path, env=environment(engine), **PIPES)
     assert done.stdout.splitlines() == lines[:2], done.stderr
+
+
+SCENARIO = """\
+version: 1
+run: {stop: 20s, measure: 100ms}
+addressing: auto
+routing: auto
+defaults:
+  link: {rate: 10Mbit, delay: 5ms, queue: 50p}
+nodes:
+  client:
+    processes: [{exec: iperf3 -c server -t 3 -f k, start: 2s, expect: 0}]
+  server:
+    processes: [{exec: iperf3 -s -1 -f k, start: 1s, expect: 0}]
+links:
+  - endpoints: ["client:eth0", "server:eth0"]
+"""
+FILE = """\
+version: 1
+scenario: transfer.yaml
+parameters:
+  loss_percent: {set: links.0.both.loss, to: [0, 3], as: "{}%"}
+  congestion_control:
+    set: nodes.client.sysctls["net.ipv4.tcp_congestion_control"]
+    to: [reno, bbr]
+seeds: 1-2
+values:
+  goodput_bps: {stdout: client, find: "([0-9.]+) Kbits/sec +receiver", times: 1000}
+  lost_frames: {summary: "links[0].a_to_b.drops", take: sum}
+  queue_frames: {link: "client:eth0", column: queue_frames, take: max}
+"""
+
+
+def test_a_file_describes_a_sweep_of_a_scenario(study_python: Path, engine: Path, tmp_path: Path) -> None:
+    (tmp_path / "transfer.yaml").write_text(SCENARIO, encoding="utf-8")
+    (tmp_path / "loss.yaml").write_text(FILE, encoding="utf-8")
+    command: list[str | Path] = [engine, "sweep", "loss.yaml", "--out", "out"]
+    env = {**environment(engine), "WINDTUNNEL_PYTHON": str(study_python)}
+    done = subprocess.run([*command, "--json"], cwd=tmp_path, env=env, **PIPES)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    means = {(row["loss_percent"], row["congestion_control"], row["value"]): row["mean"] for row in report["table"]}
+    assert means[0, "reno", "goodput_bps"] > 9e6 > means[3, "bbr", "goodput_bps"] > 8e6
+    assert means[3, "reno", "goodput_bps"] < 8e6
+    assert (means[0, "reno", "queue_frames"], means[0, "bbr", "lost_frames"]) == (50, 0)
+    again = subprocess.run(command, cwd=tmp_path, env=env, **PIPES)
+    assert f"digest {report['digest']}\n" in again.stdout
+    assert "loss: 8 of 8 cells, 8 found" in again.stderr, "plain lines, where there is no terminal"
+    other = verb(study_python, engine, tmp_path, file="loss.yaml", out="dask", executor="dask", json=True)
+    assert json.loads(other.stdout)["digest"] == report["digest"]
+    (tmp_path / "transfer.yaml").write_text(SCENARIO.replace("50p", "40p"), encoding="utf-8")
+    changed = json.loads(verb(study_python, engine, tmp_path, file="loss.yaml", out="out", json=True).stdout)
+    assert changed["found"] == 0
+
+
+MISTAKES = {
+    ("stdout:", "stdot:"): "hint: did you mean `stdout`?",
+    ("seeds:", "seed:"): "the file has no key `seed`; allowed: version, name, scenario",
+    ("seeds: 1-2", "seeds: 2"): "hint: seeds: [2], or seeds: 1-2",
+    ("seeds: 1-2", "seeds: 2-1"): "seeds are `2-1`",
+    ("version: 1", "version: 2"): "version `2` is not allowed; allowed: 1",
+    ("to: [0, 3]", "to: 3"): "parameters.loss_percent.to is not a list: 3",
+    ("to: [0, 3]", "range: [0, 3]"): "parameters.loss_percent has a `range`, and the sweep no `latin`",
+    ("set: links.0.both.loss", "set: links.7.both.loss"): "`links.7.both.loss`: what links.7 is in has 1 entries",
+    ("set: links.0.both.loss", "set: links.0.both.los"): "unknown key `los`",
+    ("set: nodes.client", "set: nodes.clint"): "hint: did you mean `client`?",
+    ("([0-9.]+) Kbits", "[0-9.]+ Kbits"): "values.goodput_bps.find has 0 groups; one is needed",
+    ("take: sum", "take: summ"): "hint: did you mean `sum`?",
+    ("times: 1000", "times: many"): "values.goodput_bps.times is `many`: it is a number",
+    ("values:", "until: {value: goodput, relative: 5%}\nvalues:"): "hint: did you mean `goodput_bps`?",
+    ("transfer.yaml", "none.yaml"): "cannot read none.yaml",
+}
+
+
+def test_mistakes_in_a_file_are_said_before_the_first_cell(study_python: Path, engine: Path, tmp_path: Path) -> None:
+    (tmp_path / "transfer.yaml").write_text(SCENARIO, encoding="utf-8")
+    (tmp_path / "none.py").write_text("x = 1\n", encoding="utf-8")
+    (tmp_path / "bad.py").write_text("x = 1 / 0\n", encoding="utf-8")
+
+    def said(file: str) -> str:
+        done = verb(study_python, engine, tmp_path, file=file, out="out")
+        assert (done.returncode, done.stdout) == (2, ""), file
+        assert done.stderr.startswith("error: ")
+        assert not (tmp_path / "out").exists()
+        return done.stderr
+
+    for (text, other), expected in MISTAKES.items():
+        assert text in FILE
+        (tmp_path / "bad.yaml").write_text(FILE.replace(text, other), encoding="utf-8")
+        assert expected.replace("none.yaml", str(tmp_path / "none.yaml")) in said("bad.yaml"), other
+    assert "this is not a sweep: it names no `scenario`" in said("transfer.yaml")
+    assert "none.py has no sweep" in said("none.py")
+    assert "ZeroDivisionError: division by zero" in said("bad.py")
+    assert "cannot read gone.py" in said("gone.py")
+    assert "cannot read gone.yaml" in said("gone.yaml")
+    assert "gone.txt is neither a .yaml nor a .py file" in said("gone.txt")
+
+
+def test_the_schema_of_sweep_files_is_that_of_the_reader(study_python: Path, engine: Path, tmp_path: Path) -> None:
+    schema = subprocess.run([engine, "schema", "sweep"], capture_output=True, check=True).stdout
+    assert schema == (ROOT / "schema/sweep-v1.json").read_bytes()
+    script = """
+import json, jsonschema, sys, yaml
+from windtunnel import _sweep_scenario as reader
+schema = json.load(open(sys.argv[1]))
+jsonschema.Draft202012Validator.check_schema(schema)
+validator = jsonschema.Draft202012Validator(schema)
+assert not list(validator.iter_errors(yaml.safe_load(sys.argv[2])))
+assert list(validator.iter_errors(yaml.safe_load(sys.argv[2].replace("seeds", "seed"))))
+keys = schema["properties"]
+assert set(keys) == set(reader.KEYS)
+assert set(keys["parameters"]["additionalProperties"]["properties"]) == set(reader.PARAMETER_KEYS)
+assert set(keys["latin"]["properties"]) == set(reader.LATIN_KEYS)
+assert set(keys["until"]["properties"]) == set(reader.UNTIL_KEYS)
+for one in keys["values"]["additionalProperties"]["oneOf"]:
+    source = one["required"][0]
+    assert set(one["properties"]) == {source, *reader.SOURCES[source]}
+    assert one["properties"].get("take", {"enum": list(reader.TAKES)})["enum"] == list(reader.TAKES)
+"""
+    arguments: list[str | Path] = [study_python, "-c", script, ROOT / "schema/sweep-v1.json", FILE]
+    done = subprocess.run(arguments, cwd=tmp_path, env=environment(engine), **PIPES)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_the_document_shows_is_so(study_python: Path, engine: Path, tmp_path: Path) -> None:
+    """Blocks of YAML are files, named by their first line; Python and commands print what the block after them says."""
+    document = (ROOT / "docs/sweeps.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", document, re.MULTILINE | re.DOTALL)
+    mark = "--- end of a block ---\n"
+    env = {**environment(engine), "WINDTUNNEL_PYTHON": str(study_python)}
+    script, printed = "", []
+    for (language, text), (following, expected) in itertools.pairwise([*blocks, ("", "")]):
+        if language == "yaml":
+            (tmp_path / text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
+        elif language == "python":
+            script += f"{text}\nprint({mark!r}, end='')\n"
+            printed.append(expected if following == "text" else "")
+        elif language == "console":
+            name, command, *rest = text.splitlines(keepends=True)[0].split()
+            assert (name, command) == ("$", "windtunnel")
+            done = subprocess.run([engine, *rest], cwd=tmp_path, env=env, **PIPES)
+            assert done.returncode == 0, done.stderr
+            assert done.stdout.split("digest ")[0] == "".join(text.splitlines(keepends=True)[1:])
+    (tmp_path / "study.py").write_text(script, encoding="utf-8")
+    done = subprocess.run([study_python, "study.py"], cwd=tmp_path, env=env, **PIPES)
+    assert done.returncode == 0, done.stderr
+    assert len(printed) == 2
+    assert done.stdout.split(mark) == [*printed, ""]
+
+
+def test_the_example_shows_what_it_says(study_python: Path, engine: Path, tmp_path: Path) -> None:
+    done = verb(study_python, engine, tmp_path, file=str(ROOT / "examples/sweep-loss.py"), json=True)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["table"]
+    means = {(row["congestion_control"], row["loss_percent"]): row["mean"] / 1e6 for row in rows}
+    assert all(means[name, 0] > 9 for name in ("reno", "cubic", "bbr"))
+    assert all(1 < means[name, 2] < 3 for name in ("reno", "cubic"))
+    assert means["bbr", 2] > 8
+
+
+def test_a_latin_hypercube_has_one_point_in_each_part() -> None:
+    ranges: dict[str, Any] = {"a": (0, 20), "b": (1, 1024, "log"), "c": ["x", "y"]}
+    points = wt.LatinHypercube(ranges, count=10, seed=3).points()
+    assert points == wt.LatinHypercube(ranges, count=10, seed=3).points()
+    assert points != wt.LatinHypercube(ranges, count=10, seed=4).points()
+    assert sorted(int(point["a"] / 2) for point in points) == list(range(10))
+    assert sorted(int(math.log2(point["b"])) for point in points) == list(range(10))
+    assert sorted(point["c"] for point in points) == ["x"] * 5 + ["y"] * 5
+    fewer = wt.LatinHypercube({"a": (0, 20)}, count=10, seed=3).points()
+    assert [point["a"] for point in fewer] == [point["a"] for point in points], "parameters do not touch each other"

@@ -70,6 +70,7 @@ fn help_of_every_verb() {
     help(&["shell"], "help/shell.txt");
     help(&["exec"], "help/exec.txt");
     help(&["prompt"], "help/prompt.txt");
+    help(&["sweep"], "help/sweep.txt");
     help(&["ps"], "help/ps.txt");
     help(&["logs"], "help/logs.txt");
     help(&["stop"], "help/stop.txt");

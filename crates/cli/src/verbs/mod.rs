@@ -18,6 +18,7 @@ mod run;
 mod schema;
 mod shell;
 mod stop;
+mod sweep;
 mod syscalls;
 mod validate;
 
@@ -33,6 +34,7 @@ pub enum Verb {
     Run(run::Args),
     Demo(demo::Args),
     Prompt(prompt::Args),
+    Sweep(sweep::Args),
     Shell(shell::Args),
     Exec(exec::Args),
     Ps(ps::Args),
@@ -58,6 +60,7 @@ impl Verb {
             Self::Run(args) => run::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::Prompt(args) => prompt::run(&args),
+            Self::Sweep(args) => sweep::run(&args),
             Self::Shell(args) => shell::run(&args),
             Self::Exec(args) => exec::run(&args),
             Self::Ps(args) => ps::run(&args),

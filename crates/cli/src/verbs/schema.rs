@@ -2,7 +2,7 @@
 
 use crate::failure::Outcome;
 
-/// Print the JSON Schema of scenario files, or of the protocol of live runs
+/// Print the JSON Schema of scenarios, of sweeps, or of the protocol of live runs
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Of what
@@ -16,6 +16,8 @@ enum Of {
     /// Scenario files, for editors
     #[default]
     Scenario,
+    /// Sweep files, for editors
+    Sweep,
     /// Messages on the control socket, for clients in other languages
     Protocol,
 }
@@ -24,6 +26,7 @@ enum Of {
 pub fn run(args: &Args) -> Outcome {
     let schema = match args.of {
         Of::Scenario => windtunnel_scenario::json_schema(),
+        Of::Sweep => include_str!("../../../../schema/sweep-v1.json").to_owned(),
         Of::Protocol => windtunnel_control::json_schema(),
     };
     super::print(&(schema.trim_end().to_owned() + "\n"))
