@@ -351,6 +351,13 @@ def measure_driven(bench: Bench) -> Iterator[Row]:
     yield Row("measuring links each 10 ms costs more", share, "%", 5, 1, True, note)
 
 
+def measure_sweep(_: Bench) -> Iterator[Row]:
+    """Which part of their time the workers of a sweep spend in cells of 0.1 s, from its begin to its end."""
+    share, workers = run_command([sys.executable, HERE / "sweeping.py"]).stdout.split()
+    note = f"{workers} workers, 1,000 cells of 0.1 s of a processor"
+    yield Row("workers of a sweep are busy", float(share) * 100, "%", 85, 95, False, note)
+
+
 def measure_tcp(bench: Bench) -> Iterator[Row]:
     """Simulated seconds per CPU second of a bulk transfer at line rate."""
     mine, moderated, peers = [], [], []
@@ -489,6 +496,7 @@ MEASUREMENTS = {
     "digest": measure_digest,
     "preempt": measure_preempt,
     "driven": measure_driven,
+    "sweep": measure_sweep,
 }
 
 
