@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import re
 import subprocess
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -33,6 +34,7 @@ TABLE = "table.csv"
 CELLS_TABLE = "cells.csv"
 # After each, a waiting sweep shows how it stands.
 WAIT_S = 0.5
+_NAME = re.compile(r"\w[\w.-]{0,99}")
 AnyExecutor = Union[str, Executor, FuturesPool]
 
 
@@ -92,6 +94,8 @@ class Sweep:
             )
         self.files = [Path(file) for file in files]
         self.name = name or getattr(run, "__name__", type(run).__name__).strip("<>")
+        if not _NAME.fullmatch(self.name):
+            refuse(f"`{self.name}` cannot be the name of a sweep; allowed: letters, digits, `.`, `_` and `-`")
         _check_signature(run, self.points[0])
 
     def run(
@@ -208,7 +212,10 @@ def inputs_of(plan: Sweep, code: Code) -> dict[str, Any]:
         if found is None:
             refuse(f"cannot read {file}, which `files` names")
         files[str(file)] = found
-    return {"inputs_version": 1, "code": code.parts, "files": files, "windtunnel": version(), **_engine()}
+    package = Path(__file__).parent
+    sources = {str(path.relative_to(package)): hash_of_file(path) for path in package.rglob("*.py")}
+    own = {"windtunnel": version(), "package": hash_of(sources), **_engine()}
+    return {"inputs_version": 1, "code": code.parts, "files": files, **own}
 
 
 def _engine() -> dict[str, Any]:

@@ -141,17 +141,11 @@ class LocalExecutor:
     def submit(self, task: Task) -> Hashable:
         """Gives a task to the worker that has least to do."""
         if len(self._crew) < self.workers:
-            self._hire(task.work)
-        worker = min(self._crew, key=lambda one: len(one.tasks))
-        if worker.tasks and len(self._crew) < self.workers:
-            worker = self._hire(task.work)
-        worker.give(task)
+            self._crew.append(_Worker(task.work, [one.pipe for one in self._crew], self._on_fork))
+            self._crew[-1].give(task)
+        else:
+            min(self._crew, key=lambda one: len(one.tasks)).give(task)
         return task
-
-    def _hire(self, work: Work) -> _Worker:
-        worker = _Worker(work, [one.pipe for one in self._crew], self._on_fork)
-        self._crew.append(worker)
-        return worker
 
     def as_completed(self, timeout_s: float) -> list[tuple[Any, Outcome]]:
         """See :class:`Executor`."""

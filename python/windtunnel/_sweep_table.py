@@ -289,10 +289,14 @@ class SweepResults:
         """
         for value in values:
             self._must_know(value)
+        by_point: dict[str, list[Record]] = {}
+        for record in self.records:
+            by_point.setdefault(canonical_json(record["parameters"]), []).append(record)
         rows = []
         for point in self.points:
+            measured = [record["values"] or {} for record in by_point.get(canonical_json(point), [])]
             for value in values or self.values:
-                sample = self.sample(value, **point)
+                sample = [one[value] for one in measured if one.get(value) is not None]
                 if sample:
                     rows.append({**point, "value": value, **vars(estimate(sample))})
         return Table(rows, [*self.parameters, "value", *STATISTICS])

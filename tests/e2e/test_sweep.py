@@ -11,6 +11,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 import windtunnel as wt
+from test_python import other_pythons
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 300
@@ -335,6 +337,7 @@ WRONG = {
     'wt.sweep(cell, {"x": [1]}, files=["none"])': "cannot read none, which `files` names",
     'wt.sweep(cell, {"x": [1]}, out="/proc/none")': "cannot make /proc/none",
     'wt.sweep(lambda x: {}, {"x": [1]})': "the function takes no `seed`; it takes x",
+    'wt.sweep(cell, {"x": [1]}, name="a/b")': "`a/b` cannot be the name of a sweep",
     'wt.sweep(3, {"x": [1]})': "3 is not a function",
     'wt.Interval("y")': "an interval needs a width above 0",
     'wt.Interval("y", relative=0.1, least=1)': "allowed: 2 <= least <= most",
@@ -590,6 +593,35 @@ def test_the_example_shows_what_it_says(study_python: Path, engine: Path, tmp_pa
     assert all(means[name, 0] > 9 for name in ("reno", "cubic", "bbr"))
     assert all(1 < means[name, 2] < 3 for name in ("reno", "cubic"))
     assert means["bbr", 2] > 8
+
+
+KEYS = """
+import windtunnel as wt
+BY = {"a": 2}
+class Helper:
+    def __init__(self, x):
+        self.x = x
+    def twice(self):
+        return self.x * BY["a"]
+def cell(seed, x):
+    return {"y": Helper(x).twice() + seed}
+found = wt.sweep(cell, {"x": [1, 2.5]}, out="out")
+print([row["mean"] for row in found.table()], found.digest, found.found)
+"""
+
+
+def test_cells_are_the_same_for_each_version_of_python(engine: Path, tmp_path: Path) -> None:
+    """And nothing but the standard library is needed, where there is nothing to be estimated."""
+    (tmp_path / "keys.py").write_text(KEYS, encoding="utf-8")
+    said = []
+    for number, program in enumerate([sys.executable, *other_pythons()]):
+        done = subprocess.run([program, "keys.py"], cwd=tmp_path, env=environment(engine), **PIPES)
+        assert done.returncode == 0, done.stderr
+        words, found = done.stdout.rsplit(maxsplit=1)
+        assert found == ("2" if number else "0"), program
+        said.append(words)
+    assert said[0].startswith("[3.0, 6.0]")
+    assert set(said) == {said[0]}
 
 
 def test_a_latin_hypercube_has_one_point_in_each_part() -> None:
