@@ -23,6 +23,8 @@ NODE_WIDTH = 56.0
 WIDTH_MAX = 900.0
 LABELS_MAX = 40
 MARGIN = 60.0
+# So many nodes are looked at for the scale of a scenario's positions.
+SCALED_MAX = 2000
 ROUNDS = 150
 # Colours that those with colour-blindness tell apart (Okabe and Ito).
 FILL = {"host": "#56b4e9", "router": "#e69f00", "switch": "#009e73"}
@@ -92,9 +94,24 @@ def _spread(network: Network) -> dict[str, Point]:
     return {name: (x * scale, y * scale) for name, (x, y) in zip(names, at)}
 
 
+def _apart(at: dict[str, Point]) -> dict[str, Point]:
+    """Positions of a scenario, in whatever unit: so large that most nodes cover no other, and not much larger."""
+    places = list(at.values())
+    if not 1 < len(places) <= SCALED_MAX:
+        return at
+    gaps = sorted(min(math.dist(here, there) for there in places if there is not here) for here in places)
+    gap = gaps[len(gaps) // 2]
+    if gap == 0 or NODE_WIDTH <= gap <= SPACE_MAX:
+        return at
+    scale = (NODE_WIDTH if gap < NODE_WIDTH else SPACE_MAX) / gap
+    return {name: (x * scale, y * scale) for name, (x, y) in at.items()}
+
+
 def network_svg(network: Network) -> str:
     """The network as a drawing in SVG."""
     at = positions(network)
+    if all(node._spec.get("position") for node in network.nodes.values()):
+        at = _apart(at)
     left = min((x for x, _ in at.values()), default=0.0) - MARGIN
     top = min((y for _, y in at.values()), default=0.0) - MARGIN
     width = max((x for x, _ in at.values()), default=0.0) - left + MARGIN

@@ -1,6 +1,7 @@
 """Generated topologies run: the hosts that are farthest apart reach each other, in both families."""
 
 import json
+import re
 import subprocess
 from collections import deque
 from collections.abc import Callable
@@ -112,3 +113,22 @@ def test_errors_are_the_engines(tmp_path: Path) -> None:
     with pytest.raises(wt.Error, match=r"the graph is in 2 parts.*\nhint: --largest"):
         topology.graphml("-o")
     assert len(topology.graphml("-o", largest=True).nodes) == 10
+
+
+def test_drawings_have_nodes_where_the_scenario_puts_them() -> None:
+    """Whatever the unit of positions, no node covers another."""
+    for unit in (0.001, 1, 1000):
+        net = wt.Network()
+        for name, at in {"a": (0, 0), "b": (100, 0), "c": (100, 50)}.items():
+            net.add_node(name, position=(at[0] * unit, at[1] * unit))
+        net.add_link("a", "b")
+        text = net._repr_svg_()
+        found = {
+            name: (float(x), float(y)) for x, y, name in re.findall(r'<text x="(.*?)" y="(.*?)".*?>(\w)</text>', text)
+        }
+        (ax, ay), (bx, by), (cx, cy) = (found[name] for name in "abc")
+        assert (ay, cx) == (by, bx), found
+        assert bx - ax == pytest.approx(2 * (cy - by), rel=0.02), found
+        assert 55 <= cy - by <= 221, found
+    for make, _ in KINDS.values():
+        assert len(re.findall("<rect", make()._repr_svg_())) == len(make().nodes)
