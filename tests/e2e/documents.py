@@ -152,6 +152,8 @@ class Page:
     def console(self, where: str, block: Block, _: str) -> None:
         for command, expected in commands(block.text):
             printed = self.run(command, where)
+            if printed and not printed.endswith("\n"):
+                printed += "\n"
             assert agrees(expected, printed), f"{where}: $ {command}\nshown:\n{expected}\nprinted:\n{printed}"
 
     def yaml(self, where: str, block: Block, _: str) -> None:

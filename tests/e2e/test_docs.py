@@ -101,7 +101,7 @@ def definition(suffix: str, name: str) -> re.Pattern[str]:
         return re.compile(rf"^\s*(def|class) {word}\b|^{word}\b.*=", re.MULTILINE)
     label = rf"\b(SYM_\w+|ENTRY)\({word}\)|^{word}:"
     macro = rf"^\s*#\s*define {word}\b|\bSYSCALL_DEFINE\d\({word}\b"
-    declared = rf"^(?!\s*(return|if|\*)\b)[\w\s*]*\b{word}(\(|\[| =)|\b(struct|enum|union) {word}\b"
+    declared = rf"^(?!return\b)[A-Za-z_][\w *]*\b{word}(\(|\[| =)|\b(struct|enum|union) {word}\b"
     return re.compile(rf"{label}|{macro}|{declared}", re.MULTILINE)
 
 
