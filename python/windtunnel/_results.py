@@ -147,10 +147,11 @@ class Results:
     def events(self) -> Table:
         """What happened, in the order of virtual time: ``events.jsonl``.
 
-        Fields that an event does not have are None.
+        Fields that an event does not have are None; commands are one text, other lists and objects are texts of JSON.
         """
         if "events" not in self._kept:
-            self._kept["events"] = of_rows(self._lines("events.jsonl"), "events.jsonl")
+            rows = [{key: _flat(key, value) for key, value in row.items()} for row in self._lines("events.jsonl")]
+            self._kept["events"] = of_rows(rows, "events.jsonl")
         found: Table = self._kept["events"]
         return found
 
@@ -193,3 +194,10 @@ class Results:
     def __repr__(self) -> str:
         ended = self.manifest.get("ended") or "it is still running, or was killed"
         return f"<Results in {self.path}: {ended}; tables: {', '.join(self.series) or 'none'}>"
+
+
+def _flat(key: str, value: Any) -> Any:
+    """As a field of a table."""
+    if key == "command" and isinstance(value, list):
+        return shlex.join(value)
+    return json.dumps(value) if isinstance(value, (list, dict)) else value

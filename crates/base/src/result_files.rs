@@ -6,6 +6,8 @@ pub const MANIFEST: &str = "manifest.json";
 pub const SUMMARY: &str = "summary.json";
 /// The digest of each interface on its way.
 pub const TRAIL: &str = "trail.json";
+/// What happened, in the order of virtual time.
+pub const EVENTS: &str = "events.jsonl";
 /// What links did in each interval.
 pub const LINKS: &str = "links.csv";
 /// Every file that the run made.
@@ -20,13 +22,17 @@ pub const CONTROL: &str = "control.sock";
 pub const MANIFEST_TEMPORARY: &str = "manifest.json.tmp";
 /// The summary before it is complete.
 pub const SUMMARY_TEMPORARY: &str = "summary.json.tmp";
+/// The events before they are complete.
+pub const EVENTS_TEMPORARY: &str = "events.jsonl.tmp";
 /// The trail before it is complete.
 pub const TRAIL_TEMPORARY: &str = "trail.json.tmp";
 
 /// All of them.
-pub const ALL: [&str; 11] = [
+pub const ALL: [&str; 13] = [
     MANIFEST,
     SUMMARY,
+    EVENTS,
+    EVENTS_TEMPORARY,
     LINKS,
     FILES,
     PCAP,

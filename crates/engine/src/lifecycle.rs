@@ -236,6 +236,11 @@ impl Lifecycle {
         self.programs[..self.setup_count].iter().position(under_way)
     }
 
+    /// When the set-up was over, ns; none: it is not yet.
+    pub fn setup_end_ns(&self) -> Option<u64> {
+        self.setup_end_ns
+    }
+
     /// Number of set-up commands: processes follow them.
     pub fn setup_count(&self) -> usize {
         self.setup_count

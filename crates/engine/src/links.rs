@@ -1,8 +1,10 @@
 //! The links of a run as a whole: changes while it goes on, the time that they give windows, and what they counted.
 
+use std::cell::RefCell;
+
 use windtunnel_base::{IfaceId, SimDuration};
 use windtunnel_links::LinkChange;
-use windtunnel_results::{DirectionSummary, LinkSummary};
+use windtunnel_results::{ChangedBy, DirectionSummary, Event, EventLog, LinkSummary, LinkValues};
 use windtunnel_scenario::{Action, LinkSpec};
 
 use crate::build;
@@ -20,12 +22,18 @@ pub struct Links {
     specs: Vec<LinkSpec>,
     /// Names of their ends: "node:interface".
     ends: Vec<(String, String)>,
+    /// Changes so far, with their times, ns.
+    changes: RefCell<Vec<(u64, Event)>>,
 }
 
 impl Links {
     /// These links, with the names of their ends.
     pub fn new(specs: Vec<LinkSpec>, ends: Vec<(String, String)>) -> Self {
-        Self { specs, ends }
+        Self {
+            specs,
+            ends,
+            changes: RefCell::default(),
+        }
     }
 
     /// Sending end, receiving end, and their names, of each direction.
@@ -59,8 +67,9 @@ impl Links {
     }
 
     /// Changes a link at `at_ns`, between two windows. `source` numbers the events this makes.
-    pub fn change(&self, network: &mut Network<'_>, source: &mut Source, at_ns: u64, action: &Action) {
+    pub fn change(&self, network: &mut Network<'_>, source: &mut Source, at_ns: u64, action: &Action, by: ChangedBy) {
         let Action::SetLink { link, a_to_b, b_to_a } = action;
+        self.note(at_ns, action, by);
         let LinkSpec { a, b, .. } = self.specs[*link];
         let ends = [(a, b, a_to_b), (b, a, b_to_a)];
         for (from, to, change) in ends {
@@ -72,6 +81,26 @@ impl Links {
             let key = source.key(at_ns);
             network.nodes[from.node.index()].set_link(from.index, up, speed_mbps, key);
             network.windows.note(from.node.0, at_ns);
+        }
+    }
+
+    fn note(&self, at_ns: u64, action: &Action, by: ChangedBy) {
+        let Action::SetLink { link, a_to_b, b_to_a } = action;
+        let (a, b) = self.ends[*link].clone();
+        let event = Event::LinkChanged {
+            a,
+            b,
+            by,
+            a_to_b: values(a_to_b),
+            b_to_a: values(b_to_a),
+        };
+        self.changes.borrow_mut().push((at_ns, event));
+    }
+
+    /// Adds all changes so far.
+    pub fn tell(&self, events: &mut EventLog) {
+        for (at_ns, event) in self.changes.borrow().iter() {
+            events.add(*at_ns, event.clone());
         }
     }
 
@@ -107,6 +136,20 @@ fn change_direction(nodes: &mut [Node], from: IfaceId, to: IfaceId, change: &Lin
         for due_ns in nodes[to.node.index()].lose_frames(to.index) {
             port_mut(nodes, from).lost_on_the_way(due_ns);
         }
+    }
+}
+
+fn values(change: &LinkChange) -> LinkValues {
+    LinkValues {
+        rate_bps: change.rate.map(|rate| rate.0),
+        delay_ns: change.delay.map(|delay| delay.as_ns()),
+        jitter_ns: change.jitter.map(|jitter| jitter.as_ns()),
+        reorder: change.reorder,
+        loss_ppb: change.loss.map(|chance| chance.as_ppb()),
+        duplicate_ppb: change.duplicate.map(|chance| chance.as_ppb()),
+        corrupt_ppb: change.corrupt.map(|chance| chance.as_ppb()),
+        queue: change.queue.map(|queue| queue.to_string()),
+        up: change.up,
     }
 }
 

@@ -16,7 +16,7 @@ use windtunnel_control::{
     Client, INPUT_VERSION, Inbox, Incoming, Input, InputHeader, InputLog, InputRecord, Open, Outcome, Process,
     Recording, Refusal, Reply, Request,
 };
-use windtunnel_results::{Ended, OutDir};
+use windtunnel_results::{ChangedBy, Ended, OutDir};
 use windtunnel_scenario::{Action, Scenario};
 
 use crate::error::EngineError;
@@ -651,7 +651,9 @@ impl Live {
             session,
             input: Input::Link(change),
         })?;
-        network.links.change(network, &mut self.source, at_ns, action);
+        network
+            .links
+            .change(network, &mut self.source, at_ns, action, ChangedBy::Client);
         self.links_changed = true;
         Ok(())
     }

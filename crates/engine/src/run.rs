@@ -15,7 +15,8 @@ use windtunnel_base::SimTime;
 use windtunnel_process::InputRecord;
 use windtunnel_process::trap::TrapThread;
 use windtunnel_results::{
-    Cost, Ended, FileRecord, Manifest, OutDir, ProgramRecord, RunDigest, SUMMARY_VERSION, Summary, Trail,
+    ChangedBy, Cost, Ended, Event as Told, EventLog, FileRecord, Manifest, OutDir, ProgramEvent, ProgramRecord,
+    RunDigest, SUMMARY_VERSION, Summary, Trail,
 };
 use windtunnel_scenario::{Event, LinkSpec, Scenario};
 
@@ -257,7 +258,13 @@ impl Simulation {
                         .replay(&mut network(&mut self.nodes, &mut self.windows, &self.links), due_ns)?;
                     while let Some(event) = events.next_if(|event| event.at.as_ns() == due_ns) {
                         let mut network = network(&mut self.nodes, &mut self.windows, &self.links);
-                        self.links.change(&mut network, &mut self.source, due_ns, &event.action);
+                        self.links.change(
+                            &mut network,
+                            &mut self.source,
+                            due_ns,
+                            &event.action,
+                            ChangedBy::Scenario,
+                        );
                     }
                     lookahead_ns = Links::lookahead_ns(&self.nodes);
                 }
@@ -387,8 +394,15 @@ impl Simulation {
                 .shared
                 .warn("host_file_changed", None, &changed_text(&changed_files));
         }
+        let expectations = match error {
+            None => self.expectations()?,
+            Some(_) => Vec::new(),
+        };
         let failed_expectations = match error {
-            None => self.failed_expectations()?,
+            None => expectations
+                .iter()
+                .flat_map(|(_, _, failures)| failures.clone())
+                .collect(),
             Some(error) => vec![error.to_string()],
         };
         let summary = Summary {
@@ -414,8 +428,10 @@ impl Simulation {
             warnings: self.books.shared.warnings().list().to_vec(),
             failed_expectations: failed_expectations.clone(),
         };
+        let events = self.events(&summary, &expectations, error);
         let books = &mut self.books;
         books.out.write_summary(&summary)?;
+        books.out.write_events(&events)?;
         if books.digest {
             books.out.write_trail(&trail(&self.nodes, books))?;
         }
@@ -444,12 +460,37 @@ impl Simulation {
         })
     }
 
-    fn failed_expectations(&self) -> Result<Vec<String>, EngineError> {
-        let mut failed = Vec::new();
-        for (node, index) in self.each_process() {
-            failed.extend(node.programs.failed_expectations(index)?);
+    /// Every process of the scenario, with a sentence for each part of its expectation that did not hold.
+    fn expectations(&self) -> Result<Vec<Checked<'_>>, EngineError> {
+        let checked = |(node, index): (_, usize)| {
+            let node: &Node = node;
+            Ok((node, index, node.programs.failed_expectations(index)?))
+        };
+        self.each_process().map(checked).collect()
+    }
+
+    /// All that happened.
+    fn events(&self, summary: &Summary, expectations: &[Checked<'_>], error: Option<&EngineError>) -> EventLog {
+        let names = self.books.shared.nodes.iter().map(String::as_str);
+        let mut events = EventLog::new(&summary.scenario, summary.seed, names);
+        for node in &self.nodes {
+            if let Some(at_ns) = node.lifecycle().setup_end_ns() {
+                let node = node.name().to_owned();
+                events.add(at_ns, Told::NodeReady { node });
+            }
         }
-        Ok(failed)
+        self.links.tell(&mut events);
+        events.add_processes(summary);
+        for (node, index, failures) in expectations {
+            let event = Told::Expectation {
+                program: ProgramEvent::of(&node.programs.summary(*index)),
+                held: failures.is_empty(),
+                failures: failures.clone(),
+            };
+            events.add(summary.virtual_time_ns, event);
+        }
+        events.end(summary, error.map(ToString::to_string));
+        events
     }
 
     fn digest(&self) -> Result<String, EngineError> {
@@ -471,6 +512,9 @@ impl Simulation {
         Ok(digest.finish())
     }
 }
+
+/// A process of the scenario by node and number, and what of its expectation did not hold.
+type Checked<'a> = (&'a Node, usize, Vec<String>);
 
 /// What a failure of the host's has led to is not the error to be told.
 fn blame_host<T>(result: Result<T, EngineError>) -> Result<T, EngineError> {

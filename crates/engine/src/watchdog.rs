@@ -17,7 +17,7 @@ use windtunnel_base::SimTime;
 use windtunnel_kernel::{Image, comm_text};
 use windtunnel_process::trap::{Doing, Place, Stopped, Watched, stop_thread};
 use windtunnel_process::{BUDGET_MAX, backtrace};
-use windtunnel_results::{Ended, Manifest, OutDir, SUMMARY_VERSION, Summary};
+use windtunnel_results::{Ended, EventLog, Manifest, OutDir, SUMMARY_VERSION, Summary};
 use windtunnel_scenario::Preempt;
 
 use crate::error::EXIT_BROKEN;
@@ -317,7 +317,15 @@ fn report(shared: &Shared, words: &LastWords, text: String, hint: &str) {
     manifest.ended = Some(Ended::Error);
     manifest.error = Some(text);
     manifest.virtual_time_ns = virtual_ns;
-    for written in [words.out.write_summary(&summary), words.out.write_manifest(&manifest)] {
+    let mut events = EventLog::new(&summary.scenario, summary.seed, shared.nodes.iter().map(String::as_str));
+    events.add_processes(&summary);
+    events.end(&summary, manifest.error.clone());
+    let written = [
+        words.out.write_summary(&summary),
+        words.out.write_events(&events),
+        words.out.write_manifest(&manifest),
+    ];
+    for written in written {
         if let Err(error) = written {
             eprintln!("error: {error}");
         }

@@ -4,6 +4,7 @@
 //! DIR/manifest.json        who ran what, where and how it ended; the only file with facts of the host  (manifest)
 //! DIR/summary.json         what happened in virtual time; equal runs give equal bytes                   (summary)
 //! DIR/trail.json           the digest of each interface on its way, to compare runs without captures    (trail)
+//! DIR/events.jsonl         what happened, in the order of virtual time                                  (events)
 //! DIR/links.csv            what links did in each interval, if that was asked for                    (link_series)
 //! DIR/files.list           every file the run made, so that --force removes nothing else                (out_dir)
 //! DIR/pcap/NODE-IFACE.pcap frames of a captured interface, nanosecond time stamps                       (pcap)
@@ -19,6 +20,7 @@
 
 mod digest;
 mod error;
+mod events;
 mod host_facts;
 mod kernel_log;
 mod link_series;
@@ -33,6 +35,7 @@ pub use digest::{
     Direction, InterfaceDigest, ProcessRecord, RunDigest, frame_hash, prepare, sha256_bytes, sha256_file,
 };
 pub use error::{Result, ResultsError};
+pub use events::{ChangedBy, Event, EventLine, EventLog, LinkValues, ProgramEvent, events_schema};
 pub use host_facts::HostFacts;
 pub use kernel_log::KernelLog;
 pub use link_series::{LinkInterval, LinkSeries};

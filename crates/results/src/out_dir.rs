@@ -1,6 +1,7 @@
 //! The output folder: creates it, hands out its files, and replaces an earlier run without touching anything else.
 
 use crate::error::{Result, ResultsError};
+use crate::events::EventLog;
 use crate::kernel_log::KernelLog;
 use crate::link_series::LinkSeries;
 use crate::manifest::{GENERATOR, Manifest};
@@ -15,7 +16,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use windtunnel_base::result_files::{self, CONTROL, FILES, INPUT, LINKS, MANIFEST, PCAP, SUMMARY, TRAIL};
+use windtunnel_base::result_files::{self, CONTROL, EVENTS, FILES, INPUT, LINKS, MANIFEST, PCAP, SUMMARY, TRAIL};
 
 /// Enough for summary and manifest of some hundred programs.
 const RESERVE_BYTES: i64 = 256 << 10;
@@ -190,6 +191,11 @@ impl OutDir {
         self.write_atomically(TRAIL, &trail.to_json())
     }
 
+    /// Writes `events.jsonl`, replacing the one before in one step.
+    pub fn write_events(&self, events: &EventLog) -> Result<()> {
+        self.write_atomically(EVENTS, &events.to_jsonl())
+    }
+
     /// A new file somewhere in the folder, listed as ours; the folders above it are made.
     fn new_file(&self, relative: &str) -> Result<File> {
         let path = self.path.join(relative);
@@ -316,7 +322,7 @@ fn remove_earlier_run(path: &Path) -> Result<()> {
         let _ = fs::remove_dir(path.join(folder));
     }
     // The manifest last: until then the folder is known as ours, however often we are stopped here.
-    for name in [SUMMARY, TRAIL, FILES, MANIFEST] {
+    for name in [SUMMARY, TRAIL, EVENTS, FILES, MANIFEST] {
         remove_file(&path.join(name))?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::failure::Outcome;
 
-/// Print the JSON Schema of scenarios, of sweeps, or of the protocol of live runs
+/// Print the JSON Schema of scenarios, of sweeps, of the protocol of live runs, or of events.jsonl
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Of what
@@ -20,6 +20,8 @@ enum Of {
     Sweep,
     /// Messages on the control socket, for clients in other languages
     Protocol,
+    /// A line of events.jsonl in the results
+    Events,
 }
 
 /// Prints it.
@@ -28,6 +30,7 @@ pub fn run(args: &Args) -> Outcome {
         Of::Scenario => windtunnel_scenario::json_schema(),
         Of::Sweep => include_str!("../../../../schema/sweep-v1.json").to_owned(),
         Of::Protocol => windtunnel_control::json_schema(),
+        Of::Events => windtunnel_results::events_schema(),
     };
     super::print(&(schema.trim_end().to_owned() + "\n"))
 }

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""events.jsonl: what happened, in the order of virtual time; equal for equal runs, and there however a run ended."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import windtunnel as wt
+from scenarios import pair
+from simulate import Simulation
+
+LINK = {"rate": "10Mbit", "delay": "5ms"}
+PATIENCE_S = 60
+
+
+def events(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def test_what_happened_is_told_in_order(run: Callable[..., Simulation]) -> None:
+    programs: list[dict[str, Any]] = [
+        {"exec": "ping -c 2 10.0.0.2", "start": "1s"},
+        {"exec": "sleep 100", "start": "2s", "stop": "3s"},
+        {"exec": ["sh", "-c", "exit 3"], "start": "3s", "expect": {"exit": 3}},
+    ]
+    scenario = pair(programs, [], LINK, stop="5s")
+    scenario["events"] = [
+        {"at": "4s", "link": ["h1", "h2"], "set": {"delay": "7ms", "loss": "1%"}},
+        {"at": "4500ms", "link": ["h1", "h2"], "down": True},
+    ]
+    first, second = run(scenario), run(scenario)
+    assert (first.out / "events.jsonl").read_bytes() == (second.out / "events.jsonl").read_bytes()
+    told = events(first.out)
+    times = [event["time_ns"] for event in told]
+    assert times == sorted(times) and times[-1] == 4_500_000_000
+    assert told[0] == {"time_ns": 0, "event": "run_started", "scenario": first.summary["scenario"], "seed": 1}
+    assert told[-1] == {"time_ns": 4_500_000_000, "event": "run_ended", "ended": "all_done", "error": None}
+    assert [event["node"] for event in told if event["event"] == "node_booted"] == ["h1", "h2"]
+    assert len([event for event in told if event["event"] == "node_ready"]) == 2
+    ended = {event["pid"]: event for event in told if event["event"] == "process_exited"}
+    for process in first.summary["processes"][:3]:
+        event = ended[process["pid"]]
+        assert (event["time_ns"], event["exit"], event["signal"], event["command"]) == (
+            process["end_ns"],
+            process["exit"],
+            process["signal"],
+            process["command"],
+        )
+    assert [event["signal"] for event in ended.values()] == [None, 15, None]
+    changed = [event for event in told if event["event"] == "link_changed"]
+    values = {"delay_ns": 7_000_000, "loss_ppb": 10_000_000}
+    assert [(event["time_ns"], event["by"], event["a_to_b"]) for event in changed] == [
+        (4_000_000_000, "scenario", values),
+        (4_500_000_000, "scenario", {"up": False}),
+    ]
+    assert [event["a"] for event in changed] == ["h1:eth0"] * 2 and changed[0]["b_to_a"] == values
+    assert [event["held"] for event in told if event["event"] == "expectation"] == [True] * 3
+
+
+def test_a_measured_and_a_captured_run_tell_the_same(run: Callable[..., Simulation]) -> None:
+    scenario = pair([{"exec": "ping -c 2 10.0.0.2"}], [], LINK, stop="5s")
+    plain, measured = run(scenario), run(scenario, ["--measure", "10ms"])
+    assert plain.summary == measured.summary
+    assert (plain.out / "events.jsonl").read_bytes() == (measured.out / "events.jsonl").read_bytes()
+
+
+def test_an_expectation_that_fails_is_told(engine: Path, tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    path.write_text(json.dumps(pair([{"exec": "false"}], [], LINK, stop="1s")), encoding="utf-8")
+    done = subprocess.run([engine, "run", path, "--out", tmp_path / "out", "--quiet"], check=False)
+    assert done.returncode == 1
+    (told,) = [event for event in events(tmp_path / "out") if event["event"] == "expectation"]
+    assert not told["held"] and told["failures"] == ["h1: `false`: expected success, but it exited with 1"]
+
+
+def test_an_interrupted_run_has_them(engine: Path, tmp_path: Path) -> None:
+    path, out = tmp_path / "scenario.yaml", tmp_path / "out"
+    ping = {"exec": "ping -f 10.0.0.2", "expect": "any"}
+    path.write_text(json.dumps(pair([ping], [], LINK, stop="1000h")), encoding="utf-8")
+    process = subprocess.Popen([engine, "run", path, "--out", out, "--quiet"])
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not list(out.glob("h1/ping-*.stdout")):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    process.wait(PATIENCE_S)
+    told = events(out)
+    assert told[-1]["event"] == "run_ended" and told[-1]["ended"] == "interrupted"
+    assert [event["command"][0] for event in told if event["event"] == "process_started"] == ["ping"]
+
+
+def test_what_a_driver_does_is_told(engine: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("WINDTUNNEL_PROGRAM", str(engine))
+    net = wt.Network(seed=1)
+    h1, h2 = net.add_node("h1"), net.add_node("h2")
+    link = net.add_link(h1, h2, rate="10Mbit", delay="5ms")
+    with net.run(out=tmp_path / "out") as run:
+        h1.popen("true").wait()
+        link.down()
+    table = run.results.events()
+    (changed,) = table.where(event="link_changed")
+    assert changed["by"] == "client" and changed["a_to_b"] == '{"up": false}'
+    (started,) = table.where(event="process_started")
+    assert started["client"] is True and started["command"] == "true"
+    assert table["time_ns"] == sorted(table["time_ns"])
