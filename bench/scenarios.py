@@ -55,8 +55,8 @@ def udp_chain(count: int, seconds: int) -> Mapping:
     return result
 
 
-def tcp_pair(seconds: int, congestion_control: str = "cubic", rx_usecs: int = 0) -> Mapping:
-    """iperf3 over one cable of 1 Gb/s and 1 ms; with rx_usecs, an arrival at either NIC waits that long for more."""
+def tcp_pair(seconds: int, congestion_control: str = "cubic", interrupt_gap_us: int = 0) -> Mapping:
+    """iperf3 over one cable of 1 Gb/s and 1 ms; interrupts of both NICs are that far apart at least."""
     client = f"iperf3 --client 10.0.0.2 --congestion {congestion_control} --time {seconds} --json"
     result = pair(
         [{"exec": client, "start": "1s"}],
@@ -64,9 +64,9 @@ def tcp_pair(seconds: int, congestion_control: str = "cubic", rx_usecs: int = 0)
         {"rate": "1Gbit", "delay": "1ms"},
         stop=f"{seconds + 5}s",
     )
-    if rx_usecs:
+    if interrupt_gap_us:
         for node in result["nodes"].values():
-            node["setup"] = [f"ethtool -C eth0 rx-usecs {rx_usecs}"]
+            node["interfaces"] = {"eth0": {"interrupt_gap": f"{interrupt_gap_us}us"}}
     return result
 
 

@@ -6,12 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use windtunnel_base::{Rng, random};
-use windtunnel_kernel::{BootConfig, Image, Instance, NicConfig, PAGE_BYTES, ThreadContext, VectorState, abi};
+use windtunnel_kernel::{
+    BootConfig, Image, Instance, Moderation, NicConfig, NicModel, PAGE_BYTES, ThreadContext, VectorState, abi,
+};
 use windtunnel_links::{Link, LinkParams};
 use windtunnel_process::trap::{TrapThread, Watched, watch_regions};
 use windtunnel_process::{FileLimits, ImageHook, NodeConfig, ProcessHost};
 use windtunnel_results::{KernelRecord, Manifest, ScenarioRecord, hex};
-use windtunnel_scenario::{Node as NodeSpec, Scenario};
+use windtunnel_scenario::{Nic, Node as NodeSpec, Offload, Scenario};
 
 use crate::configure::configure;
 use crate::error::EngineError;
@@ -258,8 +260,9 @@ impl Builder<'_> {
             name: interface.name.clone(),
             mac: interface.mac,
             mtu: interface.mtu,
-            ring: 0,
+            ring: interface.nic.tx_ring,
             speed_mbps: speed_mbps(port.link.params()),
+            model: nic_model(&interface.nic),
         });
         let config = BootConfig {
             base: region.image,
@@ -348,6 +351,40 @@ fn command_line(spec: &NodeSpec) -> String {
     match spec.disk_bytes {
         USUAL_DISK_BYTES => String::new(),
         bytes => format!("wtfs_disk={bytes}"),
+    }
+}
+
+/// A scenario's NIC as the driver wants it.
+fn nic_model(nic: &Nic) -> NicModel {
+    let table = [
+        (abi::NIC_SG, Offload::On),
+        (abi::NIC_TX_CSUM, nic.tx_checksum),
+        (abi::NIC_RX_CSUM, nic.rx_checksum),
+        (abi::NIC_TSO, nic.tso),
+        (abi::NIC_TSO_ECN, nic.tso_ecn),
+        (abi::NIC_TSO_MANGLEID, nic.tso_mangleid),
+        (abi::NIC_USO, nic.uso),
+        (abi::NIC_FRAGLIST, nic.fraglist),
+    ];
+    let bits = |wanted: &dyn Fn(Offload) -> bool| -> u32 {
+        let chosen = table.iter().filter(|(_, offload)| wanted(*offload));
+        chosen.map(|(bit, _)| bit).sum()
+    };
+    let in_software = [(abi::NIC_GSO, nic.gso), (abi::NIC_GRO, nic.gro)];
+    let in_software: u32 = in_software.iter().filter(|(_, on)| *on).map(|(bit, _)| bit).sum();
+    NicModel {
+        driver: nic.model.driver().unwrap_or_default().to_owned(),
+        moderation: Moderation {
+            gap_ns: nic.interrupt_gap.as_ns(),
+            frames: nic.interrupt_frames.unwrap_or(0),
+            ring: nic.rx_ring.unwrap_or(0),
+        },
+        rx_buffer: nic.rx_buffer,
+        rx_copybreak: nic.rx_copybreak,
+        offloads: bits(&|offload| offload != Offload::Absent),
+        enabled: bits(&|offload| offload == Offload::On) | in_software,
+        tso_max_size: nic.gso_max_size.unwrap_or(0),
+        bql: nic.bql,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
-use windtunnel_scenario::{Cpu, Interface, NodeKind, Root, Route};
+use windtunnel_scenario::{Cpu, Interface, Nic, NodeKind, Root, Route};
 
 /// Answers every call; netlink requests with acknowledgements, or as `refuse` says.
 #[derive(Default)]
@@ -101,6 +101,7 @@ fn router() -> Node {
             mtu: 1500,
             addresses: vec!["10.0.0.1/24".parse().unwrap(), "fd00::1/64".parse().unwrap()],
             capture: false,
+            nic: Nic::default(),
         }],
         routes: vec![Route {
             to: "0.0.0.0/0".parse().unwrap(),

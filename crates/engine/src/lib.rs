@@ -2,7 +2,8 @@
 //!
 //! A [`Simulation`] boots one kernel per node ([`build`]), configures it by real system calls ([`configure`]), and runs
 //! the kernels in lookahead windows ([`window`]) over one event queue each ([`event`]). A node ([`node`]) enters its
-//! kernel once per instant; frames that come out go through the node's ports ([`wire`]) to the queues of others.
+//! kernel once per instant; frames that come out go through the node's ports ([`wire`]) to the queues of others; where
+//! NICs keep a distance between [`interrupts`], frames wait for the next one.
 //! Programs are started and stopped as [`lifecycle`] decides. What clients of a live run do becomes events ([`live`]) and
 //! happens in a node's terminals ([`terminal`]); only there, and in its [`pacer`], the wall clock is looked at.
 
@@ -17,6 +18,7 @@ mod faults;
 mod files;
 mod host;
 mod host_memory;
+mod interrupts;
 mod layout;
 mod lifecycle;
 mod links;

@@ -160,6 +160,7 @@ fn direction_summary(sender: &Port, receiver: &Port) -> DirectionSummary {
         ("loss", dropped.loss),
         ("queue_full", dropped.queue),
         ("link_down", dropped.down),
+        ("rx_ring_full", receiver.missed_frames),
     ];
     DirectionSummary {
         frames: counters.frames,

@@ -20,6 +20,7 @@ use crate::configure::{Calls, errno_text};
 use crate::error::EngineError;
 use crate::event::{Event, EventQueue, Key, Source};
 use crate::host::{NodeHost, ProcessNews};
+use crate::interrupts::Verdict;
 use crate::lifecycle::{Action, Lifecycle};
 use crate::programs::Programs;
 use crate::shared::Shared;
@@ -43,6 +44,11 @@ pub enum Body {
     },
     /// A frame whose departure the kernel waits for has left a NIC.
     TxDone {
+        /// Number of the NIC.
+        nic: u32,
+    },
+    /// The gap after a NIC's last interrupt is over.
+    Interrupt {
         /// Number of the NIC.
         nic: u32,
     },
@@ -86,6 +92,8 @@ pub struct Node {
     news: Vec<ProcessNews>,
     /// NICs to ask whether their queue waits for a departure.
     touched: Vec<u32>,
+    /// NICs whose interrupts keep a distance, and may come now.
+    raised: Vec<u32>,
     /// Only where programs are kept from the memory of other nodes.
     isolation: Option<Box<Isolation>>,
 }
@@ -121,6 +129,7 @@ impl Node {
             sent: Vec::new(),
             news: Vec::new(),
             touched: Vec::new(),
+            raised: Vec::new(),
             isolation: None,
         }
     }
@@ -159,7 +168,7 @@ impl Node {
     pub fn awaits_frame(&self) -> bool {
         self.queue
             .iter()
-            .any(|event| matches!(event.body, Body::Deliver { .. }))
+            .any(|event| matches!(event.body, Body::Deliver { .. } | Body::Interrupt { .. }))
     }
 
     /// Starts the life of its programs, at time 0.
@@ -224,31 +233,95 @@ impl Node {
         }
         self.now_ns = at_ns;
         let mut events = Events::default();
+        let mut has_work = self.instance.next_timer().is_some_and(|timer_ns| timer_ns <= at_ns);
         while let Some(event) = self.queue.pop_at(at_ns) {
             match event.body {
-                Body::Deliver { nic, frame } => {
-                    self.ports[nic as usize].receive(at_ns, &frame)?;
-                    self.rx.push(Received::new(nic, frame));
-                }
-                Body::TxDone { nic } => {
-                    events.tx_done = true;
-                    self.ports[nic as usize].tx_done_ns = u64::MAX;
-                    self.touched.push(nic);
-                }
+                Body::Deliver { nic, frame } => self.arrive(nic, frame)?,
+                Body::TxDone { nic } => self.tx_done(nic, &mut events),
+                Body::Interrupt { nic } => self.raised.push(nic),
                 Body::Link => events.link = true,
                 Body::Wake => {
                     let actions = self.programs.lifecycle.due(at_ns);
                     self.act(actions)?;
+                    has_work = true;
                 }
-                Body::Requests => {}
-                Body::Client(arrived) => self.interaction.arrive(*arrived),
+                Body::Requests => has_work = true,
+                Body::Client(arrived) => {
+                    self.interaction.arrive(*arrived);
+                    has_work = true;
+                }
             }
+        }
+        if !self.raised.is_empty() {
+            self.interrupt(&mut events);
+        }
+        // What waits for an interrupt does not concern the kernel.
+        if !has_work && self.rx.is_empty() && events == Events::default() {
+            return Ok(());
         }
         self.enter(events, outbox)?;
         if self.interaction.is_active() {
             self.interact(outbox)?;
         }
         Ok(())
+    }
+
+    /// A frame arrives: at the kernel, or in the ring of a NIC whose interrupts keep a distance.
+    #[inline]
+    fn arrive(&mut self, nic: u32, frame: Frame) -> Result<(), EngineError> {
+        let mut state = self.instance.nic(nic);
+        let terms = state.moderation();
+        let port = &mut self.ports[nic as usize];
+        if terms.gap_ns == 0 && !port.interrupts.is_awaited() {
+            port.receive(self.now_ns, &frame)?;
+            self.rx.push(Received::new(nic, frame));
+        } else if port.interrupts.has_room(&terms) {
+            port.receive(self.now_ns, &frame)?;
+            port.interrupts.arrived(frame);
+            self.raised.push(nic);
+        } else {
+            port.missed_frames += 1;
+            state.count_missed();
+        }
+        Ok(())
+    }
+
+    /// A frame for whose departure the kernel waits has left.
+    #[inline]
+    fn tx_done(&mut self, nic: u32, events: &mut Events) {
+        let terms = self.instance.nic(nic).moderation();
+        let port = &mut self.ports[nic as usize];
+        port.tx_done_ns = u64::MAX;
+        if terms.gap_ns == 0 && !port.interrupts.is_awaited() {
+            events.tx_done = true;
+            self.touched.push(nic);
+        } else {
+            port.interrupts.sent();
+            self.raised.push(nic);
+        }
+    }
+
+    /// Lets NICs interrupt whose gap is over, once everything that happens now is known; others are scheduled.
+    fn interrupt(&mut self, events: &mut Events) {
+        for nic in self.raised.drain(..) {
+            let terms = self.instance.nic(nic).moderation();
+            let interrupts = &mut self.ports[nic as usize].interrupts;
+            match interrupts.decide(self.now_ns, &terms) {
+                Verdict::Now => {
+                    let (frames, sent) = interrupts.take();
+                    self.rx.extend(frames.map(|frame| Received::new(nic, frame)));
+                    if sent {
+                        events.tx_done = true;
+                        self.touched.push(nic);
+                    }
+                }
+                Verdict::At(at_ns) => self.queue.push(Event {
+                    key: self.source.key(at_ns),
+                    body: Body::Interrupt { nic },
+                }),
+                Verdict::Nothing => {}
+            }
+        }
     }
 
     /// Enters the kernel at the current time and takes everything that comes out.

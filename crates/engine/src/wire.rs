@@ -8,6 +8,8 @@ use windtunnel_kernel::Frame;
 use windtunnel_links::{Delivery, Link};
 use windtunnel_results::{Direction, InterfaceDigest, PcapWriter, ResultsError, frame_hash};
 
+use crate::interrupts::Interrupts;
+
 /// A NIC's place in the network.
 #[derive(Debug)]
 pub struct Port {
@@ -25,6 +27,10 @@ pub struct Port {
     pub received_frames: u64,
     /// Their bytes, from the Ethernet header on.
     pub received_bytes: u64,
+    /// Frames that found the receive ring full; they are not among those that arrived.
+    pub missed_frames: u64,
+    /// What waits for the NIC's next interrupt, where these keep a distance.
+    pub interrupts: Interrupts,
     /// Time for which an entry on account of a departure is scheduled already, ns; `u64::MAX`: none.
     pub tx_done_ns: u64,
     /// Carrier of the frames that are on their way from here.
@@ -46,6 +52,8 @@ impl Port {
             capture,
             received_frames: 0,
             received_bytes: 0,
+            missed_frames: 0,
+            interrupts: Interrupts::default(),
             tx_done_ns: u64::MAX,
             carrier: 0,
         }

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_void};
 use core::mem::{offset_of, size_of};
 
 /// `WT_ABI_VERSION`
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 /// `WT_UPTIME_S`
 pub const UPTIME_S: u64 = 1;
 /// `WT_FRAME_DAMAGED`: a link changed bits of the frame.
@@ -21,6 +21,30 @@ pub const FRAME_POOL_SLOTS: usize = 1024;
 pub const TX_IRQ: u32 = 0x1;
 /// `WT_NIC_RING`: capacity of [`Nic::done_ns`], frames.
 pub const NIC_RING: usize = 1024;
+/// `WT_NIC_GAP_MAX`: longest gap between interrupts, ns.
+pub const NIC_GAP_MAX: u64 = 100_000_000;
+/// `WT_NIC_RX_RING_MAX`: longest receive ring, frames.
+pub const NIC_RX_RING_MAX: u32 = 8192;
+/// `WT_NIC_SG`: packets may be in pieces.
+pub const NIC_SG: u32 = 0x1;
+/// `WT_NIC_TX_CSUM`
+pub const NIC_TX_CSUM: u32 = 0x2;
+/// `WT_NIC_RX_CSUM`
+pub const NIC_RX_CSUM: u32 = 0x4;
+/// `WT_NIC_TSO`: for IPv4 and IPv6.
+pub const NIC_TSO: u32 = 0x8;
+/// `WT_NIC_TSO_ECN`
+pub const NIC_TSO_ECN: u32 = 0x10;
+/// `WT_NIC_TSO_MANGLEID`
+pub const NIC_TSO_MANGLEID: u32 = 0x20;
+/// `WT_NIC_USO`: UDP segmentation.
+pub const NIC_USO: u32 = 0x40;
+/// `WT_NIC_FRAGLIST`
+pub const NIC_FRAGLIST: u32 = 0x80;
+/// `WT_NIC_GSO`: in software.
+pub const NIC_GSO: u32 = 0x100;
+/// `WT_NIC_GRO`: in software.
+pub const NIC_GRO: u32 = 0x200;
 /// `WT_TX_MAX`: capacity of [`Entry::tx`], frames.
 pub const TX_MAX: usize = 1024;
 /// `WT_EV_CTL`: [`Entry::ctl_head`] holds requests.
@@ -127,6 +151,10 @@ pub struct Nic {
     pub carrier: u32,
     pub speed_mbps: u32,
     pub want_done_index: u64,
+    pub irq_gap_ns: u64,
+    pub irq_frames: u32,
+    pub rx_ring: u32,
+    pub rx_missed: u64,
 }
 
 /// `struct wt_entry`
@@ -430,6 +458,16 @@ pub struct NicConf {
     pub mtu: u32,
     pub ring: u32,
     pub shared: *mut Nic,
+    pub driver: [c_char; 16],
+    pub irq_gap_ns: u64,
+    pub irq_frames: u32,
+    pub rx_ring: u32,
+    pub rx_buffer: u32,
+    pub rx_copybreak: u32,
+    pub offloads: u32,
+    pub enabled: u32,
+    pub tso_max_size: u32,
+    pub no_bql: u32,
 }
 
 /// `struct wt_cpu`
@@ -486,7 +524,7 @@ const _: () = {
     assert!(size_of::<FramePool>() == 8 + 8 * 1024);
     assert!(size_of::<Tx>() == 16);
     assert!(size_of::<Rx>() == 16);
-    assert!(size_of::<Nic>() == 8 + 8 * 1024 + 16);
+    assert!(size_of::<Nic>() == 8 + 8 * 1024 + 16 + 24);
     assert!(offset_of!(Entry, rx) == 24);
     assert!(offset_of!(Entry, tx) == 72);
     assert!(size_of::<Entry>() == 72 + 16 * TX_MAX);
@@ -505,7 +543,7 @@ const _: () = {
     assert!(size_of::<HostOps>() == 8 + 33 * 8);
     assert!(size_of::<Look>() == 184);
     assert!(size_of::<MemKey>() == 16);
-    assert!(size_of::<NicConf>() == 40);
+    assert!(size_of::<NicConf>() == 96);
     assert!(size_of::<Cpu>() == 16);
     assert!(size_of::<Boot>() == 152);
     assert!(size_of::<Kernel>() == 48);

@@ -30,7 +30,7 @@ pub use frame::{Frame, MAX_FRAME_BYTES};
 pub use host::{FileName, Host, Verdict};
 pub use image::{Image, ImageError, MAX_IMAGE_BYTES, PAGE_BYTES, Segment};
 pub use instance::{BootConfig, DrainTx, Events, Instance, KernelError, Received, Transmitted};
-pub use nic::{Nic, NicConfig};
+pub use nic::{Moderation, Nic, NicConfig, NicModel};
 pub use shutter::Shutter;
 pub use symbols::Symbols;
 pub use thread::{

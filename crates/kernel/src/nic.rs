@@ -17,11 +17,70 @@ pub struct NicConfig {
     pub ring: u32,
     /// For ethtool, Mb/s; 0: unknown.
     pub speed_mbps: u32,
+    /// What kind of NIC it is.
+    pub model: NicModel,
+}
+
+/// What tells kinds of NICs apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicModel {
+    /// Name of the driver, for ethtool; empty: our own. At most 15 bytes.
+    pub driver: String,
+    /// Interrupts at first, and the length of the receive ring.
+    pub moderation: Moderation,
+    /// Least bytes of memory that a received frame counts as; 0: what it takes.
+    pub rx_buffer: u32,
+    /// Longest frame for which `rx_buffer` does not hold, bytes.
+    pub rx_copybreak: u32,
+    /// What it can do: `NIC_*` of [`abi`].
+    pub offloads: u32,
+    /// What of that is on at first, `NIC_GSO` and `NIC_GRO` besides.
+    pub enabled: u32,
+    /// Longest packet that it cuts, bytes; 0: Linux's default.
+    pub tso_max_size: u32,
+    /// Whether its driver limits the bytes under way (BQL).
+    pub bql: bool,
+}
+
+impl Default for NicModel {
+    /// One that can do everything, and interrupts for each frame.
+    fn default() -> Self {
+        let offloads = abi::NIC_SG
+            | abi::NIC_TX_CSUM
+            | abi::NIC_RX_CSUM
+            | abi::NIC_TSO
+            | abi::NIC_TSO_ECN
+            | abi::NIC_TSO_MANGLEID
+            | abi::NIC_USO
+            | abi::NIC_FRAGLIST;
+        Self {
+            driver: String::new(),
+            moderation: Moderation::default(),
+            rx_buffer: 0,
+            rx_copybreak: 0,
+            offloads,
+            enabled: offloads | abi::NIC_GSO | abi::NIC_GRO,
+            tso_max_size: 0,
+            bql: true,
+        }
+    }
+}
+
+/// How interrupts keep a distance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moderation {
+    /// Least time between two of them, ns; 0: there is one for each cause. At most [`abi::NIC_GAP_MAX`].
+    pub gap_ns: u64,
+    /// So many waiting frames are not kept waiting; 0: any number is.
+    pub frames: u32,
+    /// Frames that may wait; 0: any number. At most [`abi::NIC_RX_RING_MAX`].
+    pub ring: u32,
 }
 
 impl NicConfig {
     /// # Panics
-    /// If the name does not fit, is empty, or the ring is longer than [`abi::NIC_RING`]: the scenario checks both.
+    /// If a name does not fit, that of the interface is empty, or a ring or gap is longer than the driver's: the scenario checks
+    /// all of them.
     pub(crate) fn to_abi(&self, shared: *mut abi::Nic) -> abi::NicConf {
         assert!((1..16).contains(&self.name.len()), "interface name {:?}", self.name);
         assert!(
@@ -29,17 +88,29 @@ impl NicConfig {
             "a transmit ring of {} frames",
             self.ring
         );
-        let mut name = [0; 16];
-        for (to, from) in name.iter_mut().zip(self.name.bytes()) {
-            *to = from.cast_signed();
-        }
+        let NicModel { driver, moderation, .. } = &self.model;
+        assert!(driver.len() < 16, "driver name {driver:?}");
+        assert!(
+            moderation.gap_ns <= abi::NIC_GAP_MAX && moderation.ring <= abi::NIC_RX_RING_MAX,
+            "{moderation:?}"
+        );
         abi::NicConf {
-            name,
+            name: short_text(&self.name),
             mac: self.mac,
             reserved: [0; 2],
             mtu: self.mtu,
             ring: self.ring,
             shared,
+            driver: short_text(driver),
+            irq_gap_ns: moderation.gap_ns,
+            irq_frames: moderation.frames,
+            rx_ring: moderation.ring,
+            rx_buffer: self.model.rx_buffer,
+            rx_copybreak: self.model.rx_copybreak,
+            offloads: self.model.offloads,
+            enabled: self.model.enabled,
+            tso_max_size: self.model.tso_max_size,
+            no_bql: (!self.model.bql).into(),
         }
     }
 
@@ -50,8 +121,22 @@ impl NicConfig {
             carrier: 1,
             speed_mbps: self.speed_mbps,
             want_done_index: abi::NONE,
+            // The driver fills these in.
+            irq_gap_ns: 0,
+            irq_frames: 0,
+            rx_ring: 0,
+            rx_missed: 0,
         }
     }
+}
+
+/// At most 15 bytes, and NUL.
+fn short_text(text: &str) -> [std::ffi::c_char; 16] {
+    let mut field = [0; 16];
+    for (to, from) in field.iter_mut().zip(text.bytes()) {
+        *to = from.cast_signed();
+    }
+    field
 }
 
 /// A NIC of an instance, between entries.
@@ -108,6 +193,24 @@ impl Nic<'_> {
         (index != abi::NONE).then_some(index)
     }
 
+    /// The terms of its interrupts as they are now.
+    #[inline]
+    pub fn moderation(&self) -> Moderation {
+        // SAFETY: see `new`.
+        let nic = unsafe { &*self.shared };
+        Moderation {
+            gap_ns: nic.irq_gap_ns,
+            frames: nic.irq_frames,
+            ring: nic.rx_ring,
+        }
+    }
+
+    /// A frame was lost because too many waited.
+    pub fn count_missed(&mut self) {
+        // SAFETY: see `new`.
+        unsafe { (*self.shared).rx_missed += 1 };
+    }
+
     /// Link up or down; the kernel looks at the next entry with [`crate::Events::link`].
     pub fn set_carrier(&mut self, up: bool) {
         // SAFETY: see `new`.
@@ -133,6 +236,7 @@ mod tests {
             mtu: 1500,
             ring: 0,
             speed_mbps: 0,
+            model: NicModel::default(),
         };
         let mut state = config.initial_state();
         // SAFETY: the state is alive and no kernel has it.

@@ -48,7 +48,7 @@ fn facts() -> (Facts, String) {
         FramePool = frame_pool { count, reserved, slot }
         Tx = tx { frame, nic, flags }
         Rx = rx { frame, nic, reserved }
-        Nic = nic { done_known, done_ns, carrier, speed_mbps, want_done_index }
+        Nic = nic { done_known, done_ns, carrier, speed_mbps, want_done_index, irq_gap_ns, irq_frames, rx_ring, rx_missed }
         Entry = entry {
             now_ns, next_timer_ns, events, rx_count, rx, pool, thread, ctl_head, syscalls, tx_count, ctl_done, tx
         }
@@ -81,7 +81,10 @@ fn facts() -> (Facts, String) {
         Map = map {
             start, end, offset, ino, dev_major, dev_minor, prot, flags, path_len, reserved, path
         }
-        NicConf = nic_conf { name, mac, reserved, mtu, ring, shared }
+        NicConf = nic_conf {
+            name, mac, reserved, mtu, ring, shared, driver, irq_gap_ns, irq_frames, rx_ring, rx_buffer, rx_copybreak,
+            offloads, enabled, tso_max_size, no_bql
+        }
         Cpu = cpu { syscall_ns, copy_ps }
         Boot = boot {
             version, size, ops, host, entry, ram, ram_size, seed, epoch_s, cmdline, xsave_mask, xsave_size,
@@ -90,7 +93,8 @@ fn facts() -> (Facts, String) {
         Kernel = kernel { version, size, boot, enter, release, banner, current_comm }
     }
     constants! { facts, c:
-        ABI_VERSION UPTIME_S FRAME_DAMAGED FRAME_SMALL TX_IRQ NIC_RING TX_MAX EV_CTL EV_TX_DONE EV_LINK CTL_SYSCALL CTL_SPAWN
+        ABI_VERSION UPTIME_S FRAME_DAMAGED FRAME_SMALL TX_IRQ NIC_RING NIC_GAP_MAX NIC_RX_RING_MAX NIC_SG NIC_TX_CSUM
+        NIC_RX_CSUM NIC_TSO NIC_TSO_ECN NIC_TSO_MANGLEID NIC_USO NIC_FRAGLIST NIC_GSO NIC_GRO TX_MAX EV_CTL EV_TX_DONE EV_LINK CTL_SYSCALL CTL_SPAWN
         SPAWN_TTY PROC_STARTED PROC_FAILED PROC_EXITED PROC_FAULT FILE_RAM MAP_SHARED MAP_FILE MAP_HEAP MAP_STACK
         FAULT_LOOK LOOK_RUNS LOOK_SPINS LOOK_SLEEPS LOOK_STOPS LOOK_DIES
     }

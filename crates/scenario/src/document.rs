@@ -116,6 +116,8 @@ pub(crate) struct NodeDefaultsDoc {
     /// MTU of all interfaces, in bytes.
     #[schemars(with = "Option<u32>")]
     pub mtu: Option<Text>,
+    /// Model of the NIC of all interfaces: `ideal` (default), `virtio`, `e1000e`, `igb` or `mlx5`.
+    pub model: Option<Text>,
     /// Kernel parameters by name.
     #[serde(default)]
     #[schemars(with = "Entries<Scalar>")]
@@ -209,6 +211,47 @@ pub(crate) struct InterfaceDoc {
     pub capture: Option<bool>,
     /// Addresses with prefix length: one or a list.
     pub addresses: Option<Words>,
+    /// Model of its NIC: `ideal` (default), `virtio`, `e1000e`, `igb` or `mlx5`. What follows takes the place of single
+    /// values of it; docs/nics.md has them all.
+    pub model: Option<Text>,
+    /// Frames that may wait for an interrupt; more are lost.
+    #[schemars(with = "Option<u32>")]
+    pub rx_ring: Option<Text>,
+    /// Frames that may wait for the wire below the queueing discipline.
+    #[schemars(with = "Option<u32>")]
+    pub tx_ring: Option<Text>,
+    /// Whether the driver limits the bytes in its transmit ring to what keeps the link busy (byte queue limits).
+    pub bql: Option<bool>,
+    /// Least memory that a received frame counts as: the buffer made ready for it (truesize).
+    #[schemars(with = "Option<SizeText>")]
+    pub rx_buffer: Option<Text>,
+    /// Longest frame that is copied to a buffer of its own size instead.
+    #[schemars(with = "Option<SizeText>")]
+    pub rx_copybreak: Option<Text>,
+    /// Whether it fills in checksums.
+    #[schemars(with = "Option<bool>")]
+    pub tx_checksum: Option<Spanned<bool>>,
+    /// Whether it checks checksums.
+    pub rx_checksum: Option<bool>,
+    /// Whether it cuts long packets of TCP.
+    #[schemars(with = "Option<bool>")]
+    pub tso: Option<Spanned<bool>>,
+    /// Whether it cuts long packets of UDP.
+    #[schemars(with = "Option<bool>")]
+    pub uso: Option<Spanned<bool>>,
+    /// Whether Linux cuts long packets that the NIC does not cut.
+    pub gso: Option<bool>,
+    /// Whether Linux merges segments that arrive together.
+    pub gro: Option<bool>,
+    /// Longest packet that is made for the NIC to cut.
+    #[schemars(with = "Option<SizeText>")]
+    pub gso_max_size: Option<Text>,
+    /// Least time between two interrupts: what comes sooner waits, the first after a quiet time does not.
+    #[schemars(with = "Option<DurationText>")]
+    pub interrupt_gap: Option<Text>,
+    /// So many waiting frames interrupt at once.
+    #[schemars(with = "Option<u32>")]
+    pub interrupt_frames: Option<Text>,
 }
 
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

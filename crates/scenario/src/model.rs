@@ -157,6 +157,110 @@ pub struct Interface {
     pub addresses: Vec<IpNet>,
     /// Whether its frames go to a pcap file.
     pub capture: bool,
+    /// What kind of NIC it is.
+    pub nic: Nic,
+}
+
+/// What tells kinds of network interface controllers apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nic {
+    /// Whose values these are, but for those that the scenario gave.
+    pub model: NicModel,
+    /// Frames that may wait for an interrupt; any number if none.
+    pub rx_ring: Option<u32>,
+    /// Frames that may wait for the wire.
+    pub tx_ring: u32,
+    /// Whether its driver limits the bytes under way.
+    pub bql: bool,
+    /// Least bytes of memory that a received frame counts as.
+    pub rx_buffer: u32,
+    /// Longest frame for which `rx_buffer` does not hold, bytes.
+    pub rx_copybreak: u32,
+    /// Fills in checksums.
+    pub tx_checksum: Offload,
+    /// Checks checksums.
+    pub rx_checksum: Offload,
+    /// Cuts packets of TCP.
+    pub tso: Offload,
+    /// Also those that announce congestion.
+    pub tso_ecn: Offload,
+    /// Also those whose IPv4 identification may be anything.
+    pub tso_mangleid: Offload,
+    /// Cuts packets of UDP.
+    pub uso: Offload,
+    /// Takes packets that are lists of packets.
+    pub fraglist: Offload,
+    /// Linux cuts what the NIC does not.
+    pub gso: bool,
+    /// Linux merges what arrives together.
+    pub gro: bool,
+    /// Longest packet to be cut, bytes; Linux's default if none.
+    pub gso_max_size: Option<u32>,
+    /// Least time between two interrupts, at most 100 ms; zero: there is one for each cause.
+    pub interrupt_gap: SimDuration,
+    /// So many waiting frames interrupt at once.
+    pub interrupt_frames: Option<u32>,
+}
+
+/// A kind of NIC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NicModel {
+    /// Interrupts for each frame, and does everything.
+    Ideal,
+    /// That of virtual machines.
+    Virtio,
+    /// Intel 8257x, I217 to I219: desktops and laptops.
+    E1000e,
+    /// Intel 82575 to I211: servers of 1 Gb/s.
+    Igb,
+    /// NVIDIA ConnectX.
+    Mlx5,
+}
+
+impl NicModel {
+    /// Its name in scenarios.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ideal => "ideal",
+            Self::Virtio => "virtio",
+            Self::E1000e => "e1000e",
+            Self::Igb => "igb",
+            Self::Mlx5 => "mlx5",
+        }
+    }
+
+    /// What `ethtool -i` calls its driver; none: our own.
+    pub fn driver(self) -> Option<&'static str> {
+        match self {
+            Self::Ideal => None,
+            Self::Virtio => Some("virtio_net"),
+            Self::E1000e => Some("e1000e"),
+            Self::Igb => Some("igb"),
+            Self::Mlx5 => Some("mlx5_core"),
+        }
+    }
+}
+
+/// Something that a NIC may do in place of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Offload {
+    /// It cannot.
+    Absent,
+    /// It could, if `ethtool -K` told it.
+    Off,
+    /// It does.
+    On,
+}
+
+impl Offload {
+    /// What a scenario says of it: `true` makes a NIC that can.
+    pub(crate) fn set(&mut self, wanted: Option<bool>) {
+        *self = match (wanted, *self) {
+            (Some(true), _) => Self::On,
+            (Some(false), Self::On) => Self::Off,
+            (_, as_it_is) => as_it_is,
+        };
+    }
 }
 
 /// A static route.

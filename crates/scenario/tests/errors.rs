@@ -48,6 +48,61 @@ const CASES: &[(&str, &str, &str)] = &[
         "\"h2:eth0123456789abc\"",
     ),
     (
+        "unknown model of a NIC",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {model: e1000}}\n    processes",
+    ),
+    (
+        "model of a NIC far from any other",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {model: 3c905}}\n    processes",
+    ),
+    (
+        "receive ring without an end",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {model: igb, rx_ring: 9000}}\n    processes",
+    ),
+    (
+        "transmit ring of nothing",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {tx_ring: 0}}\n    processes",
+    ),
+    (
+        "gap between interrupts without unit",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {interrupt_gap: 100}}\n    processes",
+    ),
+    (
+        "gap between interrupts of a second",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {interrupt_gap: 1s}}\n    processes",
+    ),
+    (
+        "receive buffer of a megabyte",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {rx_buffer: 1MiB}}\n    processes",
+    ),
+    (
+        "packets that cannot be cut",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {gso_max_size: 1500B}}\n    processes",
+    ),
+    (
+        "cutting without checksums",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {tx_checksum: false, tso: true}}\n    processes",
+    ),
+    (
+        "offload that is neither on nor off",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {tso: maybe}}\n    processes",
+    ),
+    (
+        "unknown key of an interface",
+        "addresses: {eth0: 10.0.0.1/24}\n    processes",
+        "interfaces: {eth0: {rx_rings: 3}}\n    processes",
+    ),
+    (
         "interface name that is a folder of sysctls",
         "\"h2:eth0\"",
         "\"h2:all\"",

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use windtunnel_base::{ByteCost, ByteSize, IfaceId, NodeId, Probability, Rate, SimDuration, SimTime};
 use windtunnel_links::{LinkChange, LinkParams, QueueLimit};
-use windtunnel_scenario::{Action, Cpu, End, Event, Exec, Expect, FileContent, Root, Scenario, StdoutCheck, User};
+use windtunnel_scenario::{
+    Action, Cpu, End, Event, Exec, Expect, FileContent, Nic, NicModel, Offload, Root, Scenario, StdoutCheck, User,
+};
 
 const TEXT: &str = r#"
 version: 1
@@ -303,5 +305,74 @@ fn a_kernel_needs_room_for_its_interfaces() {
         hub(1000, "64MiB").unwrap_err().to_string(),
         "hub.yaml:4:17: node `hub` has 1000 interfaces, which take about 79 MiB of its kernel's memory of 64 MiB\n    4 |   \
          hub: {memory: 64MiB}\n      |                 ^^^^^\nhint: give it `memory: 128MiB`"
+    );
+}
+
+fn nics(defaults: &str, interfaces: &str) -> Vec<Nic> {
+    let text = format!(
+        "version: 1\nrun: {{stop: 1s}}\ndefaults: {{node: {{{defaults}}}, link: {{rate: 1Gbit, delay: 1ms}}}}\nnodes: {{a: {{interfaces: \
+         {{{interfaces}}}}}, b: {{}}}}\nlinks: [{{endpoints: [\"a:eth0\", \"b:eth0\"]}}]\n"
+    );
+    let scenario = Scenario::parse(&text, Path::new("x.yaml")).unwrap_or_else(|error| panic!("{error}"));
+    let interfaces = scenario.nodes.into_iter().flat_map(|node| node.interfaces);
+    interfaces.map(|interface| interface.nic).collect()
+}
+
+#[test]
+fn nics_are_ideal_unless_a_model_is_named() {
+    let nics = nics("", "");
+    assert_eq!(nics[0], Nic::default());
+    assert_eq!(
+        (nics[0].model, nics[0].rx_ring, nics[0].tx_ring),
+        (NicModel::Ideal, None, 256)
+    );
+    assert_eq!(nics[0].interrupt_gap, SimDuration::ZERO);
+}
+
+#[test]
+fn models_of_nics_come_from_the_interface_else_from_defaults() {
+    let nics = nics("model: igb", "eth0: {model: e1000e}");
+    assert_eq!((nics[0].model, nics[1].model), (NicModel::E1000e, NicModel::Igb));
+    assert_eq!(
+        (nics[0].interrupt_gap, nics[0].rx_copybreak),
+        (SimDuration::from_us(50), 255)
+    );
+    assert_eq!((nics[0].uso, nics[1].uso), (Offload::Absent, Offload::On));
+}
+
+#[test]
+fn an_interface_says_single_values_in_place_of_its_model() {
+    let text = "eth0: {model: e1000e, interrupt_gap: 100us, rx_ring: 16, tx_ring: 64, bql: false, rx_buffer: 4KiB, rx_copybreak: 0B, \
+                uso: true, gro: false, rx_checksum: false, gso_max_size: 16KiB, interrupt_frames: 8}";
+    let nic = nics("", text).swap_remove(0);
+    let expected = Nic {
+        model: NicModel::E1000e,
+        rx_ring: Some(16),
+        tx_ring: 64,
+        bql: false,
+        rx_buffer: 4096,
+        rx_copybreak: 0,
+        rx_checksum: Offload::Off,
+        uso: Offload::On,
+        gro: false,
+        gso_max_size: Some(16 << 10),
+        interrupt_gap: SimDuration::from_us(100),
+        interrupt_frames: Some(8),
+        ..nics("", "eth0: {model: e1000e}").swap_remove(0)
+    };
+    assert_eq!(nic, expected);
+}
+
+#[test]
+fn a_nic_that_does_not_sum_does_not_cut() {
+    let nic = nics("", "eth0: {tx_checksum: false}").swap_remove(0);
+    assert_eq!(
+        (nic.tx_checksum, nic.tso, nic.uso),
+        (Offload::Off, Offload::Off, Offload::Off)
+    );
+    let nic = nics("", "eth0: {model: e1000e, tso: false}").swap_remove(0);
+    assert_eq!(
+        (nic.tso, nic.tso_ecn, nic.tx_checksum),
+        (Offload::Off, Offload::Absent, Offload::On)
     );
 }

@@ -9,20 +9,23 @@
  * for its packet (WT_TX_IRQ), or a stopped queue for room (want_done_index).
  *
  * Receive: one NAPI context for all NICs takes the frames of an entry in the order of their arrival. The array of frames
- * is good until the entry ends, and the kernel runs until it has nothing to do, so it is read in place. A NIC whose
- * interrupts are moderated (ethtool -C rx-usecs; off at first) keeps what arrived until its timer is due.
+ * is good until the entry ends, and the kernel runs until it has nothing to do, so it is read in place.
+ *
+ * What kind of NIC it is (rings, offloads, buffers, byte queue limits) the boot argument says. Interrupts that keep a
+ * distance (ethtool -C rx-usecs), and the receive ring in which frames wait for them, are the host's part: the driver
+ * writes its terms to struct wt_nic, and is not entered before the next interrupt.
  *
  * Locking: interrupts come only at the start of an entry, when the CPU was idle or a call is over but for the time it
  * takes; the interrupt functions here never meet a transmit half done.
  */
 #include <linux/etherdevice.h>
 #include <linux/ethtool.h>
-#include <linux/hrtimer.h>
 #include <linux/if_vlan.h>
 #include <linux/init.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/netdevice.h>
+#include <linux/rtnetlink.h>
 #include <linux/skbuff.h>
 #include <linux/slab.h>
 #include <linux/tcp.h>
@@ -37,13 +40,8 @@
 #define WT_NIC_DEFAULT_RING 256u
 /* Most segments of one burst; a ring may be overrun by one burst. */
 #define WT_NIC_BURST 64u
-/* Longest time that an arrival may wait for others, us. */
-#define WT_NIC_RX_USECS_MAX 100000u
 /* Bytes that a received frame may have above the MTU: Ethernet header and two VLAN tags. */
 #define WT_NIC_OVERHEAD (ETH_HLEN + 2 * VLAN_HLEN)
-#define WT_NIC_OFFLOADS                                                                                           \
-	(NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM | NETIF_F_TSO | NETIF_F_TSO_ECN | NETIF_F_TSO_MANGLEID | \
-	 NETIF_F_TSO6 | NETIF_F_GSO_UDP_L4)
 
 /**
  * struct wt_port_stats - what a NIC has counted
@@ -52,6 +50,7 @@
  * @rx_damaged: of them, frames that a link had damaged
  * @rx_too_long: frames dropped because they were longer than the MTU allows
  * @rx_no_memory: frames dropped for want of memory
+ * @rx_missed: frames that found the receive ring full, as the host has counted them
  * @tx_frames: frames handed to the host
  * @tx_bytes: their bytes, without FCS and padding
  * @tx_bursts: packets cut into several frames
@@ -63,6 +62,7 @@ struct wt_port_stats {
 	u64 rx_damaged;
 	u64 rx_too_long;
 	u64 rx_no_memory;
+	u64 rx_missed;
 	u64 tx_frames;
 	u64 tx_bytes;
 	u64 tx_bursts;
@@ -80,11 +80,10 @@ struct wt_port_stats {
  * @held: packets that sockets account for, until their last frame (struct wt_held) has left
  * @stats: counters
  * @bytes: bytes of the frames under way, by number modulo WT_NIC_RING
- * @rx_usecs: how long an arrival may wait for more, us; 0: not at all
- * @rx_frames_max: how many may wait; 0: any number
- * @rx_due: those that wait are to be received now
- * @rx_waiting: they, with the headers already taken
- * @rx_timer: runs while the first of them waits
+ * @conf: what kind of NIC it is; as long as the kernel is there
+ * @rx_room: bytes of a frame that a receive buffer has room for
+ * @rx_copybreak: longest frame that is copied to a buffer of its size, bytes
+ * @bql: the stack is told of bytes under way
  */
 struct wt_port {
 	struct wt_nic *shared;
@@ -96,11 +95,10 @@ struct wt_port {
 	struct sk_buff_head held;
 	struct wt_port_stats stats;
 	u32 bytes[WT_NIC_RING];
-	u32 rx_usecs;
-	u32 rx_frames_max;
-	bool rx_due;
-	struct sk_buff_head rx_waiting;
-	struct hrtimer rx_timer;
+	const struct wt_nic_conf *conf;
+	u32 rx_room;
+	u32 rx_copybreak;
+	bool bql;
 };
 
 /**
@@ -146,7 +144,7 @@ static void wt_port_wish(struct wt_port *port)
 {
 	const struct netdev_queue *queue = netdev_get_tx_queue(port->dev, 0);
 	u32 under_way = wt_port_under_way(port), frames = 0;
-	int excess = -netdev_queue_dql_avail(queue);
+	int excess = port->bql ? -netdev_queue_dql_avail(queue) : 0;
 
 	if (!under_way)
 		return;
@@ -174,7 +172,8 @@ static void wt_port_reclaim(struct wt_port *port)
 		return;
 
 	queue = netdev_get_tx_queue(port->dev, 0);
-	netdev_tx_completed_queue(queue, tail - port->tail, bytes);
+	if (port->bql)
+		netdev_tx_completed_queue(queue, tail - port->tail, bytes);
 	port->tail = tail;
 	while ((skb = skb_peek(&port->held)) && wt_held(skb)->last < tail) {
 		__skb_unlink(skb, &port->held);
@@ -358,7 +357,8 @@ static netdev_tx_t wt_port_xmit(struct sk_buff *skb, struct net_device *dev)
 	else
 		bytes = wt_port_send(port, skb, flags);
 	port->stats.tx_bytes += bytes;
-	netdev_tx_sent_queue(queue, bytes);
+	if (port->bql)
+		netdev_tx_sent_queue(queue, bytes);
 	if (held) {
 		wt_held(skb)->last = port->head - 1;
 		__skb_queue_tail(&port->held, skb);
@@ -390,6 +390,7 @@ static struct sk_buff *wt_port_receive(struct wt_port *port, const struct wt_fra
 {
 	struct net_device *dev = port->dev;
 	struct sk_buff *skb;
+	u32 room = frame->len;
 
 	if (!netif_running(dev))
 		return NULL;
@@ -397,7 +398,10 @@ static struct sk_buff *wt_port_receive(struct wt_port *port, const struct wt_fra
 		port->stats.rx_too_long++;
 		return NULL;
 	}
-	skb = napi_alloc_skb(&wt_napi, frame->len);
+	/* A real one lies in the buffer that was made ready for it, whatever its length. */
+	if (frame->len > port->rx_copybreak)
+		room = max(room, port->rx_room);
+	skb = napi_alloc_skb(&wt_napi, room);
 	if (unlikely(!skb)) {
 		port->stats.rx_no_memory++;
 		return NULL;
@@ -416,46 +420,11 @@ static struct sk_buff *wt_port_receive(struct wt_port *port, const struct wt_fra
 	return skb;
 }
 
-/* Interrupts of this NIC are moderated: a frame waits for more of them, as long as it may. */
-static void wt_port_wait(struct wt_port *port, struct sk_buff *skb)
-{
-	__skb_queue_tail(&port->rx_waiting, skb);
-	if (!port->rx_usecs || (port->rx_frames_max && skb_queue_len(&port->rx_waiting) >= port->rx_frames_max))
-		port->rx_due = true;
-	else if (skb_queue_len(&port->rx_waiting) == 1)
-		hrtimer_start(&port->rx_timer, ns_to_ktime((u64)port->rx_usecs * NSEC_PER_USEC), HRTIMER_MODE_REL_HARD);
-}
-
-static enum hrtimer_restart wt_port_waited(struct hrtimer *timer)
-{
-	struct wt_port *port = container_of(timer, struct wt_port, rx_timer);
-
-	port->rx_due = true;
-	napi_schedule(&wt_napi);
-	return HRTIMER_NORESTART;
-}
-
-/* Receives at most budget frames that waited. Return: their number. */
-static int wt_port_poll_waiting(struct wt_port *port, struct napi_struct *napi, int budget)
-{
-	struct sk_buff *skb;
-	int done = 0;
-
-	hrtimer_try_to_cancel(&port->rx_timer);
-	while (done < budget && (skb = __skb_dequeue(&port->rx_waiting))) {
-		napi_gro_receive(napi, skb);
-		done++;
-	}
-	port->rx_due = !skb_queue_empty(&port->rx_waiting);
-	return done;
-}
-
 static int wt_nic_poll(struct napi_struct *napi, int budget)
 {
 	/* A frame that came alone has nothing to be merged with. */
 	bool merge = wt_rx_count > 1;
 	int done = 0;
-	u32 i;
 
 	while (done < budget && wt_rx_next < wt_rx_count) {
 		const struct wt_rx *rx = &wt_rx_frames[wt_rx_next++];
@@ -465,16 +434,11 @@ static int wt_nic_poll(struct napi_struct *napi, int budget)
 		done++;
 		if (!skb)
 			continue;
-		if (unlikely(port->rx_usecs || port->rx_waiting.qlen))
-			wt_port_wait(port, skb);
-		else if (merge)
+		if (merge)
 			napi_gro_receive(napi, skb);
 		else
 			netif_receive_skb(skb);
 	}
-	for (i = 0; i < wt_boot.nic_count; i++)
-		if (unlikely(wt_ports[i]->rx_due))
-			done += wt_port_poll_waiting(wt_ports[i], napi, budget - done);
 	if (done < budget)
 		napi_complete_done(napi, done);
 	return done;
@@ -531,9 +495,6 @@ static int wt_port_stop(struct net_device *dev)
 	netif_stop_queue(dev);
 	port->tail = port->head;
 	__skb_queue_purge(&port->held);
-	hrtimer_cancel(&port->rx_timer);
-	port->rx_due = false;
-	__skb_queue_purge(&port->rx_waiting);
 	netdev_reset_queue(dev);
 	return 0;
 }
@@ -548,6 +509,7 @@ static void wt_port_get_stats64(struct net_device *dev, struct rtnl_link_stats64
 	to->rx_errors = from->rx_too_long;
 	to->rx_length_errors = from->rx_too_long;
 	to->rx_dropped = from->rx_no_memory;
+	to->rx_missed_errors = port->shared->rx_missed;
 	to->tx_packets = from->tx_frames;
 	to->tx_bytes = from->tx_bytes;
 }
@@ -572,15 +534,22 @@ static const struct {
 	{                                                     \
 #field, offsetof(struct wt_port_stats, field) \
 	}
-	WT_COUNTER(rx_frames),	 WT_COUNTER(rx_bytes),	   WT_COUNTER(rx_damaged),
-	WT_COUNTER(rx_too_long), WT_COUNTER(rx_no_memory), WT_COUNTER(tx_frames),
-	WT_COUNTER(tx_bytes),	 WT_COUNTER(tx_bursts),	   WT_COUNTER(tx_stops),
+	WT_COUNTER(rx_frames),	  WT_COUNTER(rx_bytes),	 WT_COUNTER(rx_damaged), WT_COUNTER(rx_too_long),
+	WT_COUNTER(rx_no_memory), WT_COUNTER(rx_missed), WT_COUNTER(tx_frames),	 WT_COUNTER(tx_bytes),
+	WT_COUNTER(tx_bursts),	  WT_COUNTER(tx_stops),
 #undef WT_COUNTER
 };
 
 static void wt_port_get_drvinfo(struct net_device *dev, struct ethtool_drvinfo *info)
 {
+	const struct wt_port *port = netdev_priv(dev);
+
 	strscpy(info->driver, "windtunnel", sizeof(info->driver));
+	if (!port->conf->driver[0])
+		return;
+	/* What scripts ask for is the name of the driver; that it is a model of one is told beside it. */
+	strscpy(info->driver, port->conf->driver, sizeof(info->driver));
+	strscpy(info->fw_version, "windtunnel-model", sizeof(info->fw_version));
 }
 
 static int wt_port_get_link_ksettings(struct net_device *dev, struct ethtool_link_ksettings *settings)
@@ -601,6 +570,9 @@ static void wt_port_get_ringparam(struct net_device *dev, struct ethtool_ringpar
 {
 	const struct wt_port *port = netdev_priv(dev);
 
+	/* Without a receive ring at first, there is none: any number of frames may wait. */
+	ring->rx_max_pending = port->shared->rx_ring ? WT_NIC_RX_RING_MAX : 0;
+	ring->rx_pending = port->shared->rx_ring;
 	ring->tx_max_pending = WT_NIC_RING;
 	ring->tx_pending = port->ring;
 }
@@ -615,6 +587,11 @@ static int wt_port_set_ringparam(struct net_device *dev, struct ethtool_ringpara
 		NL_SET_ERR_MSG(extack, "the transmit ring needs at least one frame");
 		return -EINVAL;
 	}
+	if (!ring->rx_pending && port->shared->rx_ring) {
+		NL_SET_ERR_MSG(extack, "the receive ring needs at least one frame");
+		return -EINVAL;
+	}
+	port->shared->rx_ring = ring->rx_pending;
 	netif_tx_lock_bh(dev);
 	port->ring = ring->tx_pending;
 	/* A smaller ring stops the queue at the next transmit. */
@@ -629,8 +606,8 @@ static int wt_port_get_coalesce(struct net_device *dev, struct ethtool_coalesce 
 {
 	const struct wt_port *port = netdev_priv(dev);
 
-	coalesce->rx_coalesce_usecs = port->rx_usecs;
-	coalesce->rx_max_coalesced_frames = port->rx_frames_max;
+	coalesce->rx_coalesce_usecs = DIV_ROUND_UP_ULL(port->shared->irq_gap_ns, NSEC_PER_USEC);
+	coalesce->rx_max_coalesced_frames = port->shared->irq_frames;
 	return 0;
 }
 
@@ -639,13 +616,32 @@ static int wt_port_set_coalesce(struct net_device *dev, struct ethtool_coalesce 
 {
 	struct wt_port *port = netdev_priv(dev);
 
-	if (coalesce->rx_coalesce_usecs > WT_NIC_RX_USECS_MAX) {
-		NL_SET_ERR_MSG_FMT(extack, "rx-usecs is at most %u", WT_NIC_RX_USECS_MAX);
+	if (coalesce->rx_coalesce_usecs > WT_NIC_GAP_MAX / NSEC_PER_USEC) {
+		NL_SET_ERR_MSG_FMT(extack, "rx-usecs is at most %llu", WT_NIC_GAP_MAX / NSEC_PER_USEC);
 		return -ERANGE;
 	}
-	port->rx_usecs = coalesce->rx_coalesce_usecs;
-	port->rx_frames_max = coalesce->rx_max_coalesced_frames;
-	/* What waits by the old terms comes by its timer, or with the next frame. */
+	port->shared->irq_gap_ns = (u64)coalesce->rx_coalesce_usecs * NSEC_PER_USEC;
+	port->shared->irq_frames = coalesce->rx_max_coalesced_frames;
+	return 0;
+}
+
+static int wt_port_get_tunable(struct net_device *dev, const struct ethtool_tunable *tunable, void *to)
+{
+	const struct wt_port *port = netdev_priv(dev);
+
+	if (tunable->id != ETHTOOL_RX_COPYBREAK)
+		return -EOPNOTSUPP;
+	*(u32 *)to = port->rx_copybreak;
+	return 0;
+}
+
+static int wt_port_set_tunable(struct net_device *dev, const struct ethtool_tunable *tunable, const void *from)
+{
+	struct wt_port *port = netdev_priv(dev);
+
+	if (tunable->id != ETHTOOL_RX_COPYBREAK)
+		return -EOPNOTSUPP;
+	port->rx_copybreak = *(const u32 *)from;
 	return 0;
 }
 
@@ -666,9 +662,10 @@ static void wt_port_get_strings(struct net_device *dev, u32 set, u8 *to)
 
 static void wt_port_get_ethtool_stats(struct net_device *dev, struct ethtool_stats *stats, u64 *to)
 {
-	const struct wt_port *port = netdev_priv(dev);
+	struct wt_port *port = netdev_priv(dev);
 	size_t i;
 
+	port->stats.rx_missed = port->shared->rx_missed;
 	for (i = 0; i < ARRAY_SIZE(wt_port_counters); i++)
 		to[i] = *(const u64 *)((const u8 *)&port->stats + wt_port_counters[i].offset);
 }
@@ -682,6 +679,8 @@ static const struct ethtool_ops wt_port_ethtool_ops = {
 	.set_ringparam = wt_port_set_ringparam,
 	.get_coalesce = wt_port_get_coalesce,
 	.set_coalesce = wt_port_set_coalesce,
+	.get_tunable = wt_port_get_tunable,
+	.set_tunable = wt_port_set_tunable,
 	.get_sset_count = wt_port_get_sset_count,
 	.get_strings = wt_port_get_strings,
 	.get_ethtool_stats = wt_port_get_ethtool_stats,
@@ -689,6 +688,59 @@ static const struct ethtool_ops wt_port_ethtool_ops = {
 };
 
 /* -------------------------------------------------------------------- init */
+
+/* What the boot argument calls offloads, as Linux does; without what is done in software. */
+static netdev_features_t __init wt_features(u32 offloads)
+{
+	static const struct {
+		u32 offload;
+		netdev_features_t features;
+	} table[] __initconst = {
+		{WT_NIC_SG, NETIF_F_SG},	   {WT_NIC_TX_CSUM, NETIF_F_HW_CSUM},
+		{WT_NIC_RX_CSUM, NETIF_F_RXCSUM},  {WT_NIC_TSO, NETIF_F_TSO | NETIF_F_TSO6},
+		{WT_NIC_TSO_ECN, NETIF_F_TSO_ECN}, {WT_NIC_TSO_MANGLEID, NETIF_F_TSO_MANGLEID},
+		{WT_NIC_USO, NETIF_F_GSO_UDP_L4},  {WT_NIC_FRAGLIST, NETIF_F_FRAGLIST},
+	};
+	netdev_features_t features = 0;
+	size_t i;
+
+	for (i = 0; i < ARRAY_SIZE(table); i++)
+		if (offloads & table[i].offload)
+			features |= table[i].features;
+	return features;
+}
+
+static void __init wt_port_set_features(struct net_device *dev, const struct wt_nic_conf *conf)
+{
+	netdev_features_t can = wt_features(conf->offloads);
+
+	dev->hw_features = can;
+	dev->features = (can & wt_features(conf->enabled)) | NETIF_F_HIGHDMA;
+	dev->vlan_features = can & ~NETIF_F_RXCSUM;
+	/* Tunnels and labels: checksums, but no cutting of inner packets. */
+	dev->hw_enc_features = can & (NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM);
+	dev->mpls_features = dev->hw_enc_features;
+	netif_set_tso_max_segs(dev, WT_NIC_BURST);
+	if (conf->tso_max_size)
+		netif_set_tso_max_size(dev, conf->tso_max_size);
+}
+
+/* Registration switches on what Linux does in software. */
+static void __init wt_port_limit_software(struct net_device *dev, const struct wt_nic_conf *conf)
+{
+	netdev_features_t off = 0;
+
+	if (!(conf->enabled & WT_NIC_GSO))
+		off |= NETIF_F_GSO;
+	if (!(conf->enabled & WT_NIC_GRO))
+		off |= NETIF_F_GRO;
+	if (!off)
+		return;
+	rtnl_lock();
+	dev->wanted_features &= ~off;
+	netdev_update_features(dev);
+	rtnl_unlock();
+}
 
 static int __init wt_port_register(u32 index)
 {
@@ -701,13 +753,19 @@ static int __init wt_port_register(u32 index)
 		return -ENOMEM;
 	port = netdev_priv(dev);
 	port->dev = dev;
+	port->conf = conf;
 	port->shared = conf->shared;
+	port->shared->irq_gap_ns = conf->irq_gap_ns;
+	port->shared->irq_frames = conf->irq_frames;
+	port->shared->rx_ring = conf->rx_ring;
+	/* What remains of it, as napi_alloc_skb() counts. */
+	if (conf->rx_buffer > SKB_TRUESIZE(NET_SKB_PAD + NET_IP_ALIGN))
+		port->rx_room = conf->rx_buffer - SKB_TRUESIZE(NET_SKB_PAD + NET_IP_ALIGN);
+	port->rx_copybreak = conf->rx_copybreak;
+	port->bql = !conf->no_bql;
 	port->index = index;
 	port->ring = clamp(conf->ring ? conf->ring : WT_NIC_DEFAULT_RING, 1u, WT_NIC_RING);
 	__skb_queue_head_init(&port->held);
-	__skb_queue_head_init(&port->rx_waiting);
-	hrtimer_init(&port->rx_timer, CLOCK_MONOTONIC, HRTIMER_MODE_REL_HARD);
-	port->rx_timer.function = wt_port_waited;
 	wt_ports[index] = port;
 
 	strscpy(dev->name, conf->name, sizeof(dev->name));
@@ -719,17 +777,13 @@ static int __init wt_port_register(u32 index)
 	dev->max_mtu = ETH_MAX_MTU;
 	/* Every address is let through; and a link may be up when its address changes. */
 	dev->priv_flags |= IFF_UNICAST_FLT | IFF_LIVE_ADDR_CHANGE;
-	dev->hw_features = WT_NIC_OFFLOADS | NETIF_F_RXCSUM;
-	dev->features = dev->hw_features | NETIF_F_HIGHDMA;
-	dev->vlan_features = WT_NIC_OFFLOADS;
-	/* Tunnels and labels: checksums, but no cutting of inner packets. */
-	dev->hw_enc_features = NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM;
-	dev->mpls_features = NETIF_F_SG | NETIF_F_FRAGLIST | NETIF_F_HW_CSUM;
-	netif_set_tso_max_segs(dev, WT_NIC_BURST);
+	wt_port_set_features(dev, conf);
 	wt_port_update_carrier(port);
 	err = register_netdev(dev);
 	if (err)
 		free_netdev(dev);
+	else
+		wt_port_limit_software(dev, conf);
 	return err;
 }
 

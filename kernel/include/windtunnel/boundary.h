@@ -23,7 +23,7 @@
 #ifndef WINDTUNNEL_BOUNDARY_H
 #define WINDTUNNEL_BOUNDARY_H
 
-#define WT_ABI_VERSION 6
+#define WT_ABI_VERSION 7
 
 /* How long a node has been up at virtual time 0, s, on the clocks of programs that count from the boot. */
 #define WT_UPTIME_S 1
@@ -85,6 +85,12 @@ struct wt_nic {
 	/* [k>h] the queue is stopped (ring full or BQL): enter the kernel when frame number want_done_index
 	 * (counting as done_known does) is done. ~0: no wish. The host resets it to ~0 when it schedules. */
 	wt_u64 want_done_index;
+	/* [k>h] least time between two interrupts, ns; 0: there is one for each cause. What arrives or leaves before it is
+	 * over waits for the next one. The kernel may change these three at any entry. */
+	wt_u64 irq_gap_ns;
+	wt_u32 irq_frames;       /* [k>h] so many waiting frames are not kept waiting; 0: any number is */
+	wt_u32 rx_ring;          /* [k>h] frames that may wait for an interrupt; 0: any number */
+	wt_u64 rx_missed;        /* [h>k] frames lost because so many waited */
 };
 
 /* ------------------------------------------------------------------- entry */
@@ -374,7 +380,31 @@ struct wt_nic_conf {
 	wt_u32 mtu;              /* bytes of payload */
 	wt_u32 ring;             /* transmit ring, frames; 0: default 256; <= WT_NIC_RING */
 	struct wt_nic *shared;
+	char driver[16];         /* name for ethtool -i; empty: our own */
+	wt_u64 irq_gap_ns;       /* first value of wt_nic.irq_gap_ns; <= WT_NIC_GAP_MAX */
+	wt_u32 irq_frames;       /* and of the others there */
+	wt_u32 rx_ring;
+	wt_u32 rx_buffer;        /* least bytes of memory that a received frame counts as; 0: what it takes */
+	wt_u32 rx_copybreak;     /* except where it has at most so many bytes */
+	wt_u32 offloads;         /* WT_NIC_*: what it can do */
+	wt_u32 enabled;          /* of these, what is on at first */
+	wt_u32 tso_max_size;     /* longest packet to be cut, bytes; 0: Linux's default */
+	wt_u32 no_bql;           /* 1: the driver does not tell the stack of bytes under way */
 };
+
+#define WT_NIC_GAP_MAX 100000000ULL /* ns */
+#define WT_NIC_RX_RING_MAX 8192u
+
+#define WT_NIC_SG 0x1u
+#define WT_NIC_TX_CSUM 0x2u
+#define WT_NIC_RX_CSUM 0x4u
+#define WT_NIC_TSO 0x8u             /* for IPv4 and IPv6 */
+#define WT_NIC_TSO_ECN 0x10u
+#define WT_NIC_TSO_MANGLEID 0x20u
+#define WT_NIC_USO 0x40u
+#define WT_NIC_FRAGLIST 0x80u
+#define WT_NIC_GSO 0x100u           /* in software: any NIC can */
+#define WT_NIC_GRO 0x200u           /* in software: any NIC can */
 
 /* What work costs on the one CPU of a node. All zero: it takes no time. */
 struct wt_cpu {
@@ -424,7 +454,7 @@ struct wt_kernel {
 WT_SIZE(wt_frame, 64);
 WT_SIZE(wt_tx, 16);
 WT_SIZE(wt_rx, 16);
-WT_SIZE(wt_nic, 8 + 8 * 1024 + 16);
+WT_SIZE(wt_nic, 8 + 8 * 1024 + 16 + 24);
 WT_OFFSET(wt_entry, rx, 24);
 WT_OFFSET(wt_entry, tx, 72);
 WT_SIZE(wt_ctl, 88);
@@ -444,7 +474,7 @@ WT_SIZE(wt_map, 56 + 4096);
 WT_SIZE(wt_look, 184);
 WT_SIZE(wt_host_ops, 8 + 33 * 8);
 WT_SIZE(wt_mem_key, 16);
-WT_SIZE(wt_nic_conf, 40);
+WT_SIZE(wt_nic_conf, 96);
 WT_SIZE(wt_cpu, 16);
 WT_SIZE(wt_boot, 152);
 WT_SIZE(wt_kernel, 48);

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use windtunnel_kernel::{BootConfig, Host, Image, NicConfig, VectorState, Verdict, abi};
+use windtunnel_kernel::{BootConfig, Host, Image, NicConfig, NicModel, VectorState, Verdict, abi};
 
 /// Also used by the tests of the process crate, beside this one.
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernel/tests/common");
@@ -78,6 +78,7 @@ pub fn config(cmdline: &str) -> BootConfig {
         mtu: 1500,
         ring: 0,
         speed_mbps: 1000,
+        model: NicModel::default(),
     };
     BootConfig {
         base: region + 37 * 4096,

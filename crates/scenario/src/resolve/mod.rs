@@ -3,6 +3,7 @@
 mod address;
 mod leaf;
 mod link;
+mod nic;
 mod node;
 mod plan;
 mod process;

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use windtunnel_base::{ByteCost, ByteSize, SimDuration, UnitError, result_files};
 
 use super::link::Ends;
-use super::{KERNELS, address, leaf, process};
+use super::{KERNELS, address, leaf, nic, process};
 use crate::document::{CpuDoc, FileDoc, InterfaceDoc, NodeDefaultsDoc, NodeDoc, RootDoc, RouteDoc};
 use crate::error::{Mark, Problem};
 use crate::model::{Cpu, FileContent, FileSpec, Interface, Node, NodeKind, Root, Route};
@@ -369,6 +369,7 @@ fn interface(at: (usize, usize), name: &str, doc: &NodeDoc, settings: &Settings<
         mtu: mtu as u32,
         addresses,
         capture,
+        nic: nic::nic(own, settings.defaults.and_then(|node| node.model.as_ref()))?,
     })
 }
 
