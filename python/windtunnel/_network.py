@@ -364,6 +364,8 @@ class Network(MininetNames):
             What work costs: ``{"syscall": "1us"}``; nothing by default.
         root : str or dict
             What it sees as ``/``: a folder or an image.
+        interfaces : dict
+            More about interfaces by name: values of :meth:`Interface.configure`, with units where they are texts.
         files : dict
             Texts by absolute path, or ``{"content": ..., "mode": "755"}``.
         setup : list of str
@@ -421,6 +423,7 @@ class Network(MininetNames):
         a_to_b: Mapping[str, Any] | None = None,
         b_to_a: Mapping[str, Any] | None = None,
         addresses: tuple[str | list[str] | None, str | list[str] | None] = (None, None),
+        model: str | tuple[str | None, str | None] | None = None,
     ) -> Link:
         """Adds a link between two nodes.
 
@@ -432,6 +435,9 @@ class Network(MininetNames):
             As of :meth:`Link.set`; rate and delay are those of the network by default.
         addresses : (str, str)
             Addresses with prefix length of both ends, each one or a list; automatic ones for an end that has None.
+        model : str or (str, str)
+            Model of the NICs at its ends: ``"ideal"`` by default, ``"virtio"``, ``"e1000e"``, ``"igb"``, ``"mlx5"``;
+            for more see :meth:`Interface.configure`.
         """
         self._must_not_be_live("its links are fixed", "take it down and up: link.down(), link.up()")
         both = {
@@ -442,8 +448,11 @@ class Network(MininetNames):
         first = self._end(a, ())
         ends = [first, self._end(b, (first,))]
         entry = {"endpoints": [f"{node}:{interface}" for node, interface in ends], **values}
-        for (node, interface), wanted in zip(ends, addresses):
+        models = model if isinstance(model, tuple) else (model, model)
+        for (node, interface), wanted, kind in zip(ends, addresses, models):
             spec = self._nodes[node]._spec
+            if kind is not None:
+                spec.setdefault("interfaces", {}).setdefault(interface, {})["model"] = kind
             first_address = self._first_address.pop(node, None)
             wanted = first_address if wanted is None else wanted
             if wanted is not None:

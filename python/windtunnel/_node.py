@@ -68,15 +68,80 @@ class Interface:
         mac: str | None = None,
         mtu: int | None = None,
         capture: bool | None = None,
+        model: str | None = None,
+        rx_ring: int | None = None,
+        tx_ring: int | None = None,
+        bql: bool | None = None,
+        rx_buffer: Size | None = None,
+        rx_copybreak: Size | None = None,
+        tx_checksum: bool | None = None,
+        rx_checksum: bool | None = None,
+        tso: bool | None = None,
+        uso: bool | None = None,
+        gso: bool | None = None,
+        gro: bool | None = None,
+        gso_max_size: Size | None = None,
+        interrupt_gap: Time | None = None,
+        interrupt_frames: int | None = None,
     ) -> Interface:
-        """Gives it addresses in place of those it has, an Ethernet address, an MTU in bytes, or a pcap file."""
+        """Says more about it; what is not given stays as it is.
+
+        Parameters
+        ----------
+        addresses : str or list of str
+            Addresses with prefix length, in place of those it has.
+        mac : str
+            Its Ethernet address.
+        mtu : int
+            Bytes of payload of a frame.
+        capture : bool
+            Whether its frames go to a pcap file.
+        model : {"ideal", "virtio", "e1000e", "igb", "mlx5"}
+            What kind of NIC it is; what follows takes the place of single values of the model.
+        rx_ring, tx_ring : int
+            Frames that may wait for an interrupt, and for the wire below the queueing discipline.
+        bql : bool
+            Whether the driver limits the bytes in its transmit ring.
+        rx_buffer, rx_copybreak : int or str
+            Bytes of memory that a received frame counts as at least, and the longest frame of which that is not so.
+        tx_checksum, rx_checksum, tso, uso : bool
+            What the NIC does in place of Linux: checksums, cutting long packets of TCP and UDP.
+        gso, gro : bool
+            Whether Linux cuts what the NIC does not, and merges what arrives together.
+        gso_max_size : int or str
+            Bytes of the longest packet to be cut.
+        interrupt_gap : float or str
+            Least time between two interrupts: seconds, or as in ``"100us"``. The first after a quiet time is not
+            delayed.
+        interrupt_frames : int
+            So many waiting frames interrupt at once.
+
+        Examples
+        --------
+        >>> import windtunnel as wt
+        >>> net = wt.Network()
+        >>> link = net.add_link(net.add_node("h1"), net.add_node("h2"))
+        >>> link.a.configure(model="e1000e", interrupt_gap="100us")
+        <Interface h1:eth0>
+        >>> with net.run():
+        ...     net["h1"].cmd("ethtool -c eth0 | grep ^rx-usecs:")
+        'rx-usecs: 100\\n'
+        """
         network = self.node.network
         network._must_not_be_live("its interfaces are fixed")
         if addresses is not None:
             self.node._spec.setdefault("addresses", {})[self.name] = words(
                 addresses if isinstance(addresses, str) else list(addresses)
             )
-        values = {"mac": mac, "mtu": mtu, "capture": capture}
+        sizes = {"rx_buffer": rx_buffer, "rx_copybreak": rx_copybreak, "gso_max_size": gso_max_size}
+        values = {
+            "mac": mac, "mtu": mtu, "capture": capture,
+            "model": model, "rx_ring": rx_ring, "tx_ring": tx_ring, "bql": bql,
+            **{key: None if size is None else size_text(size, key) for key, size in sizes.items()},
+            "tx_checksum": tx_checksum, "rx_checksum": rx_checksum, "tso": tso, "uso": uso, "gso": gso, "gro": gro,
+            "interrupt_gap": None if interrupt_gap is None else time_text(interrupt_gap, "interrupt_gap"),
+            "interrupt_frames": interrupt_frames,
+        }  # fmt: skip
         given = {key: value for key, value in values.items() if value is not None}
         if given:
             self.node._spec.setdefault("interfaces", {}).setdefault(self.name, {}).update(given)

@@ -241,3 +241,33 @@ def test_addresses_are_those_of_the_engine() -> None:
         none.pingall(quiet=True)
     read = wt.Network.from_yaml(ROOT / "examples/26-campus.yaml")
     assert (read["h3"].ip, read["s1"].kind) == ("10.0.1.1", "switch")
+
+
+def test_models_of_nics_go_to_a_file_and_come_back(tmp_path: Path) -> None:
+    net = wt.Network("nics", node={"model": "virtio"})
+    a, b = net.add_node("a", interfaces={"eth1": {"tx_ring": 64}}), net.add_node("b")
+    link = net.add_link(a, b, model="e1000e")
+    net.add_link(a, b, model=(None, "igb"))
+    link.a.configure(interrupt_gap=100e-6, rx_ring=512, rx_buffer=4096, tso=False, bql=False)
+    interfaces = net.to_dict()["nodes"]
+    values = {"rx_ring": 512, "bql": False, "rx_buffer": "4KiB", "tso": False, "interrupt_gap": "100us"}
+    assert interfaces["a"]["interfaces"] == {"eth0": {"model": "e1000e", **values}, "eth1": {"tx_ring": 64}}
+    assert interfaces["b"]["interfaces"] == {"eth0": {"model": "e1000e"}, "eth1": {"model": "igb"}}
+
+    file = tmp_path / "nics.yaml"
+    file.write_text(net.to_yaml(), encoding="utf-8")
+    again = wt.Network.from_yaml(file)
+    assert again.to_dict() == net.to_dict()
+    with again.run():
+        drivers = [again[node].cmd(f"ethtool -i {name} | head -1") for node in "ab" for name in ("eth0", "eth1")]
+        asked = again["a"].cmd("ethtool -c eth0 | grep ^rx-usecs:; ethtool -k eth0 | grep ^tcp-seg")
+    assert drivers == [f"driver: {name}\n" for name in ("e1000e", "virtio_net", "e1000e", "igb")]
+    assert asked == "rx-usecs: 100\ntcp-segmentation-offload: off\n"
+
+
+def test_a_model_that_there_is_not_is_refused() -> None:
+    net = wt.Network()
+    net.add_link(net.add_node("a"), net.add_node("b"), model="e1000")
+    with pytest.raises(wt.Error, match="`e1000` is not a model of a NIC") as caught:
+        net.validate()
+    assert "did you mean `e1000e`?" in str(caught.value)
