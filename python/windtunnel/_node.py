@@ -293,7 +293,7 @@ class Node:
         shell : bool
             Whether ``sh -c`` runs the command.
         cwd : str
-            Its working directory.
+            Its working directory, an absolute path.
         env : dict
             Environment, besides PATH, HOME and the like.
         user : str or int

@@ -9,7 +9,12 @@ PROTOCOL = 3
 """Version of the protocol."""
 
 
-class AnswerTime(TypedDict, total=False):
+class _AnswerTimeKeys(TypedDict):
+    why: Pause
+    """Why it stands still."""
+
+
+class AnswerTime(_AnswerTimeKeys, total=False):
 
     ended: Ended | None
     """Why the run cannot go on, if so."""
@@ -214,6 +219,8 @@ class _OpenKeys(TypedDict):
 class Open(_OpenKeys, total=False):
     """A program to start for a client."""
 
+    cwd: str | None
+    """Its working directory, an absolute path; none: `/`, and the user's home for the node's shell."""
     env: dict[str, str]
     """Environment, besides PATH, HOME and the like."""
     terminal: WindowSize | None
@@ -293,6 +300,10 @@ class WindowSize(TypedDict):
 
 Ended = Literal["stop", "all_done", "driver", "interrupted", "crash", "error"]
 """Why a run ended."""
+
+
+Pause = Literal["until", "programs", "output", "window", "paused", "end"]
+"""Why time stands still again."""
 
 
 class ReplyObjectStarted(TypedDict):

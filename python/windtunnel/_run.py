@@ -90,6 +90,9 @@ class Run:
     ended : str or None
         Why the run cannot go on, if so: ``"stop"``, ``"all_done"``, ``"crash"``, ``"error"``;
         ``"driver"`` if this script ended it.
+    why : str or None
+        Why time stood still again after the last call that let it go on: ``"until"`` (the asked time), ``"programs"`` (they
+        have ended), ``"output"`` (there is some), ``"window"`` (of :meth:`step`), ``"paused"``, ``"end"`` (of the run).
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class Run:
         self._is_busy = False
         self._now_ns = 0
         self.ended: str | None = None
+        self.why: str | None = None
         self._is_open = False
         self._summary: Any = None
         self._results: Results | None = None
@@ -304,13 +308,12 @@ class Run:
                 refuse(f"popen has no option `{option}`; allowed: {', '.join(OPTIONS)}", hint)
         argv = argv_of(command, options.get("shell", False))
         cwd, user, terminal = options.get("cwd"), options.get("user"), options.get("terminal")
-        if cwd is not None:
-            # The shell is gone when the program runs.
-            argv = ["sh", "-c", 'cd -- "$0" && exec "$@"', os.fspath(cwd), *argv]
         env = {str(key): str(value) for key, value in (options.get("env") or {}).items()}
         program: dict[str, Any] = {"argv": argv, "env": env}
         if user is not None:
             program["user"] = str(user)
+        if cwd is not None:
+            program["cwd"] = os.fspath(cwd)
         if terminal is not None:
             if len(terminal) != 2:
                 refuse(f"terminal `{terminal!r}` is not allowed; allowed: lines and columns, as in (24, 80)")
@@ -351,6 +354,7 @@ class Run:
         )
 
     def _note_end(self, answer: Answer) -> str | None:
+        self.why = answer["time"]["why"]
         self.ended = answer["time"].get("ended") or self.ended
         return self.ended
 

@@ -60,11 +60,11 @@ def a_session(client: Client, pause: Callable[[], None]) -> list[bytes]:
     cat = client.start("h1", "cat")
     client.send_input(cat, b"one\n")
     pause()
-    client("run", output=[cat])
+    assert client("run", output=[cat])["time"]["why"] == "output"
     seen.append(client.output[cat, "O"])
     client.send_input(cat, b"caf\xe9\n")
     assert "done" in client("end_input", program=cat)
-    client("run", programs=[cat])
+    assert client("run", programs=[cat], until_ns=SECOND_NS)["time"]["why"] == "programs"
     seen.append(client.output[cat, "O"])
     assert client.ended[cat] == {"program": cat, "exit": 0, "signal": None}
     pause()
@@ -91,7 +91,8 @@ def a_session(client: Client, pause: Callable[[], None]) -> list[bytes]:
     top = client.start("h1", "sleep", "1000")
     assert len(client("processes", node="h1")["processes"]) == 1
     assert "done" in client("hang_up", program=top)
-    assert client("step")["at_ns"] > SECOND_NS
+    step = client("step")
+    assert (step["at_ns"] > SECOND_NS, step["time"]["why"]) == (True, "window")
     links = client("counters")["links"]
     seen.append(json.dumps(links).encode())
     pause()
@@ -127,12 +128,12 @@ def test_a_run_in_a_thousand_steps_is_the_run_in_one_go(begin: Begin, run: Calla
         driven = begin(scenario)
         client = driven.driver()
         for step in range(steps):
-            assert client("run", until_ns=(step + 1) * 500_000)["time"] == {"ended": None}
+            assert client("run", until_ns=(step + 1) * 500_000)["time"] == {"why": "until", "ended": None}
         last = client("run")
-        assert last["time"] == {"ended": "all_done"}
+        assert last["time"] == {"why": "end", "ended": "all_done"}
         # Nothing can happen any more, but what has happened can be looked at.
         assert "end" in client("start", node="h1", program={"argv": ["true"]})["refused"]["message"]
-        assert client("run", until_ns=4 * SECOND_NS)["time"] == {"ended": "all_done"}
+        assert client("run", until_ns=4 * SECOND_NS)["time"] == {"why": "end", "ended": "all_done"}
         assert len(client("counters")["links"]) == 1
         client.stop()
         assert driven.end() == (0, "")
@@ -146,9 +147,9 @@ def test_a_run_goes_to_its_stop_and_no_further(begin: Begin) -> None:
     assert client("run", until_ns=2 * SECOND_NS) | {"id": 0} == {
         "id": 0,
         "at_ns": 2 * SECOND_NS,
-        "time": {"ended": None},
+        "time": {"why": "until", "ended": None},
     }
-    assert client("run", programs=[sleep])["time"] == {"ended": "stop"}
+    assert client("run", programs=[sleep])["time"] == {"why": "end", "ended": "stop"}
     assert client("run")["at_ns"] == 2 * SECOND_NS
     client.stop()
     assert run.end()[0] == 0
@@ -164,6 +165,7 @@ def test_a_run_can_be_paused(begin: Begin) -> None:
     pause = client.begin("pause")
     stopped = client.answer(going)
     assert 0 < stopped["at_ns"] < 90_000 * 3600 * SECOND_NS
+    assert stopped["time"] == {"why": "paused", "ended": None}
     assert client.answer(pause)["done"] == {}
     assert client("run", until_ns=stopped["at_ns"] + 5)["at_ns"] == stopped["at_ns"] + 5
     assert "done" in client("hang_up", program=busy)

@@ -93,6 +93,7 @@ pub fn on_terminal(argv: Vec<String>, user: Option<String>) -> Result<Open, Fail
         env: [("TERM".to_owned(), term)].into(),
         terminal: Some(window_size()),
         user,
+        cwd: None,
     })
 }
 

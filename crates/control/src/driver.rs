@@ -154,6 +154,8 @@ pub enum Outcome {
     Done {},
     /// Time stands still again.
     Time {
+        /// Why it stands still.
+        why: Pause,
         /// Why the run cannot go on, if so.
         ended: Option<Ended>,
     },
@@ -172,6 +174,24 @@ pub enum Outcome {
     File(Content),
     /// It cannot be done.
     Refused(Refusal),
+}
+
+/// Why time stands still again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Pause {
+    /// `until_ns` of [`Run`] is reached.
+    Until,
+    /// All of its `programs` have ended.
+    Programs,
+    /// One of its `output` has printed something, or has ended.
+    Output,
+    /// The window of [`Command::Step`] is over.
+    Window,
+    /// [`Command::Pause`] broke it off.
+    Paused,
+    /// The run has come to its end: `ended` says which.
+    End,
 }
 
 /// A program that the driver started has ended.
@@ -279,11 +299,14 @@ mod tests {
         let answer = Answer {
             id: 7,
             at_ns: 5,
-            outcome: Outcome::Time { ended: None },
+            outcome: Outcome::Time {
+                why: Pause::Until,
+                ended: None,
+            },
         };
         assert_eq!(
             serde_json::to_string(&answer).unwrap(),
-            r#"{"id":7,"at_ns":5,"time":{"ended":null}}"#
+            r#"{"id":7,"at_ns":5,"time":{"why":"until","ended":null}}"#
         );
         let end = ProgramEnd {
             program: 1,

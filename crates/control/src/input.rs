@@ -282,6 +282,7 @@ mod tests {
             env: [("TERM".to_owned(), "xterm".to_owned())].into(),
             terminal: Some(WindowSize { rows: 24, columns: 80 }),
             user: None,
+            cwd: None,
         };
         let records = vec![
             record(5, Input::Open(open)),

@@ -34,6 +34,9 @@ pub struct Open {
     /// Whom it runs as: a name in the node's /etc/passwd, a user id, or user and group id as in 1000:1000; none: root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Its working directory, an absolute path; none: `/`, and the user's home for the node's shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
 }
 
 impl Open {
@@ -44,9 +47,13 @@ impl Open {
         let names = self.env.keys().map(|name| ("name in the environment", name));
         let values = self.env.values().map(|value| ("value in the environment", value));
         let users = self.user.iter().map(|user| ("user", user));
-        let mut all = words.chain(names).chain(values).chain(users);
+        let folders = self.cwd.iter().map(|cwd| ("working directory", cwd));
+        let mut all = words.chain(names).chain(values).chain(users).chain(folders);
         if let Some((what, word)) = all.find(|(_, word)| word.contains('\0')) {
             return Some(format!("the {what} {word:?} contains a NUL character"));
+        }
+        if let Some(cwd) = self.cwd.as_ref().filter(|cwd| !cwd.starts_with('/')) {
+            return Some(format!("the working directory `{cwd}` is not absolute"));
         }
         let bad = self.env.keys().find(|name| name.is_empty() || name.contains('='))?;
         Some(format!("{bad:?} cannot be a name in the environment"))
@@ -177,6 +184,7 @@ mod tests {
                 env: [("A".to_owned(), "b=c".to_owned())].into(),
                 terminal: None,
                 user: Some("root".into()),
+                cwd: Some("/tmp".into()),
             };
             change(&mut open);
             open.problem()
@@ -185,6 +193,9 @@ mod tests {
         let text = open(|open| open.argv.push("a\0b".into()));
         assert_eq!(text.as_deref(), Some("the argument \"a\\0b\" contains a NUL character"));
         assert!(open(|open| open.user = Some("\0".into())).is_some());
+        assert!(open(|open| open.cwd = Some("/\0".into())).is_some());
+        let text = open(|open| open.cwd = Some("tmp".into()));
+        assert_eq!(text.as_deref(), Some("the working directory `tmp` is not absolute"));
         assert!(open(|open| drop(open.env.insert("A\0".into(), String::new()))).is_some());
         assert!(open(|open| drop(open.env.insert("A".into(), "\0".into()))).is_some());
         assert!(open(|open| drop(open.env.insert("A=".into(), String::new()))).is_some());

@@ -138,10 +138,24 @@ pub fn find(calls: &mut dyn Calls, open: &Open) -> Result<Result<Found, Refusal>
         Ok(user) => user,
         Err(refused) => return Ok(Err(refused)),
     };
+    if let Some(cwd) = &open.cwd {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let (folder, _) = calls.call(libc::SYS_open, vec![text(cwd), Argument::Value(flags as u64)])?;
+        if folder < 0 {
+            let what = format!("the working directory `{cwd}`: {}", errno_text(-folder));
+            return Ok(Err(refusal(what, 2)));
+        }
+        close_all(calls, &[folder as i32])?;
+    }
     let environment = environment(open, &user);
     let (candidates, argv, shell): (Vec<String>, _, _) = match open.argv.first() {
         None => (SHELLS.map(str::to_owned).to_vec(), Vec::new(), true),
-        Some(program) if program.contains('/') => (vec![program.clone()], open.argv.clone(), false),
+        Some(program) if program.contains('/') => {
+            // From its working directory, as a shell there would find it.
+            let folder = open.cwd.as_deref().filter(|_| !program.starts_with('/'));
+            let path = folder.map_or_else(|| program.clone(), |folder| format!("{folder}/{program}"));
+            (vec![path], open.argv.clone(), false)
+        }
         Some(program) => {
             let folders = environment["PATH"].split(':');
             let candidates = folders.map(|folder| format!("{folder}/{program}")).collect();
@@ -228,7 +242,11 @@ pub fn spawn_spec(key: u64, open: &Open, found: &Found, far: FarEnds) -> SpawnSp
             .iter()
             .map(|(name, value)| c_string(&format!("{name}={value}")))
             .collect(),
-        cwd: c_string(if found.shell { &found.user.home } else { "/" }),
+        cwd: c_string(match &open.cwd {
+            Some(cwd) => cwd,
+            None if found.shell => &found.user.home,
+            None => "/",
+        }),
         descriptors: far.map(Descriptor::OfInit),
         tty: open.terminal.is_some(),
         uid: found.user.uid,

@@ -38,6 +38,7 @@ pub fn run(args: &Args) -> Outcome {
             env: [].into(),
             terminal: None,
             user: args.user.clone(),
+            cwd: None,
         }
     };
     attach::attach(args.which.connect()?, &args.node, program)

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use windtunnel_control::{
-    Answer, Client, Command, Input, Numbered, Outcome, ProgramEnd, Refusal, Reply, Run as RunCommand,
+    Answer, Client, Command, Input, Numbered, Outcome, Pause, ProgramEnd, Refusal, Reply, Run as RunCommand,
 };
 use windtunnel_results::Ended;
 
@@ -50,8 +50,8 @@ enum Current {
         programs: Option<BTreeSet<u64>>,
         /// Those of which one has to print.
         output: Option<BTreeSet<u64>>,
-        /// One of them has.
-        printed: bool,
+        /// Why it goes no further, as soon as that is so.
+        broken_off: Option<Pause>,
     },
     Step {
         id: u64,
@@ -101,9 +101,9 @@ impl Driver {
             Some(Current::Run {
                 until_ns,
                 programs,
-                printed,
+                broken_off,
                 ..
-            }) => next_ns >= *until_ns || *printed || programs.as_ref().is_some_and(BTreeSet::is_empty),
+            }) => next_ns >= *until_ns || broken_off.is_some() || programs.as_ref().is_some_and(BTreeSet::is_empty),
             Some(Current::Step { done_ns: began_ns, .. }) => done_ns > *began_ns,
             Some(Current::Instant { at_ns, .. }) => next_ns > *at_ns,
         }
@@ -223,8 +223,8 @@ impl Live {
             Command::Stop {} => self.driver_ended = Some(driver.ended.unwrap_or(Ended::Driver)),
             Command::Pause {} => {
                 // Done when the run before it has stopped, which is its turn.
-                if let Some(Current::Run { printed, .. }) = &mut driver.current {
-                    *printed = true;
+                if let Some(Current::Run { broken_off, .. }) = &mut driver.current {
+                    broken_off.get_or_insert(Pause::Paused);
                 }
                 driver.todo.push_front(Todo::Command(Numbered { id, command }));
             }
@@ -296,18 +296,21 @@ impl Live {
             Some(Current::Run {
                 id,
                 until_ns,
-                printed,
+                broken_off,
                 programs,
                 ..
             }) => {
-                let broken_off = printed || programs.is_some_and(|programs| programs.is_empty());
-                let at_ns = if broken_off { done_ns } else { done_ns.max(until_ns) };
+                let ended = programs.is_some_and(|programs| programs.is_empty());
+                let broken_off = if ended { Some(Pause::Programs) } else { broken_off };
+                let at_ns = broken_off.map_or(done_ns.max(until_ns), |_| done_ns);
                 self.last_ns = self.last_ns.max(at_ns);
-                driver.answer(id, self.last_ns, Outcome::Time { ended: None });
+                let why = broken_off.unwrap_or(Pause::Until);
+                driver.answer(id, self.last_ns, Outcome::Time { why, ended: None });
             }
             Some(Current::Step { id, .. }) => {
                 self.last_ns = self.last_ns.max(done_ns);
-                driver.answer(id, self.last_ns, Outcome::Time { ended: None });
+                let (why, ended) = (Pause::Window, None);
+                driver.answer(id, self.last_ns, Outcome::Time { why, ended });
             }
             Some(Current::Instant {
                 id, at_ns, answered, ..
@@ -331,8 +334,8 @@ impl Live {
         match driver.current.take() {
             None => {}
             Some(Current::Run { id, .. } | Current::Step { id, .. }) => {
-                let ended = driver.ended;
-                driver.answer(id, self.last_ns, Outcome::Time { ended });
+                let (why, ended) = (Pause::End, driver.ended);
+                driver.answer(id, self.last_ns, Outcome::Time { why, ended });
             }
             Some(Current::Instant { id, at_ns, .. }) => driver.refuse(id, at_ns, OVER),
         }
@@ -373,8 +376,8 @@ impl Live {
                 driver.answer(id, at_ns, Outcome::Links(summaries));
             }
             Command::Run(_) | Command::Step {} if over => {
-                let ended = driver.ended;
-                driver.answer(id, at_ns, Outcome::Time { ended });
+                let (why, ended) = (Pause::End, driver.ended);
+                driver.answer(id, at_ns, Outcome::Time { why, ended });
             }
             Command::Run(run) => return Ok(self.begin_run(id, run, at_ns)),
             Command::Step {} => {
@@ -473,9 +476,10 @@ impl Live {
         let current = Current::Run {
             id,
             until_ns: until_ns.unwrap_or(u64::MAX),
-            printed: output
+            broken_off: output
                 .iter()
-                .any(|program| ended(program) || driver.printed.contains(program)),
+                .any(|program| ended(program) || driver.printed.contains(program))
+                .then_some(Pause::Output),
             output: (!output.is_empty()).then(|| output.into_iter().collect()),
             programs: (!programs.is_empty()).then(|| programs.into_iter().filter(|program| !ended(program)).collect()),
         };
@@ -570,11 +574,12 @@ impl Live {
                 driver.printed.insert(number);
                 if let Some(Current::Run {
                     output: Some(awaited),
-                    printed,
+                    broken_off,
                     ..
                 }) = &mut driver.current
+                    && awaited.contains(&number)
                 {
-                    *printed |= awaited.contains(&number);
+                    broken_off.get_or_insert(Pause::Output);
                 }
                 driver.client.output_of(number, stream, bytes);
                 return;
@@ -605,11 +610,13 @@ impl Live {
         if let Some(Current::Run {
             programs,
             output,
-            printed,
+            broken_off,
             ..
         }) = &mut driver.current
         {
-            *printed |= output.as_ref().is_some_and(|awaited| awaited.contains(&number));
+            if output.as_ref().is_some_and(|awaited| awaited.contains(&number)) {
+                broken_off.get_or_insert(Pause::Output);
+            }
             if let Some(programs) = programs {
                 programs.remove(&number);
             }
