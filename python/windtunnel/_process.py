@@ -157,7 +157,6 @@ class Process(Generic[AnyStr]):
         self.number = number
         self.pid = pid
         self.text = text
-        self._is_hung_up = False
         self.stdin: Input[AnyStr] = Input(self)
         self.stdout: Output[AnyStr] = Output(self, OUTPUT)
         self.stderr: Output[AnyStr] = Output(self, ERROR)
@@ -214,8 +213,7 @@ class Process(Generic[AnyStr]):
         self.send_signal(signals.SIGKILL)
 
     def hang_up(self) -> None:
-        """Takes its terminal or pipes away; it gets SIGHUP. How it ends is not known then."""
-        self._is_hung_up = True
+        """Takes its terminal or pipes away; it gets SIGHUP, and may go on all the same."""
         self._run._command("hang_up", program=self.number)
 
     def resize(self, rows: int, columns: int) -> None:
@@ -227,8 +225,6 @@ class Process(Generic[AnyStr]):
         run = self._run
         until_ns = None if timeout is None else run.now_ns + time_ns(timeout, "timeout")
         while self.returncode is None and not condition():
-            if self._is_hung_up:
-                self._fail(what, "when it was hung up: nothing is heard of it any more", None)
             wanted = {"programs" if until_end else "output": [self.number]}
             ended = run._advance(until_ns=until_ns, **wanted)
             if self.returncode is not None or condition():

@@ -91,6 +91,8 @@ def a_session(client: Client, pause: Callable[[], None]) -> list[bytes]:
     top = client.start("h1", "sleep", "1000")
     assert len(client("processes", node="h1")["processes"]) == 1
     assert "done" in client("hang_up", program=top)
+    client("run", programs=[top])
+    assert client.ended[top] == {"program": top, "exit": None, "signal": 1}
     step = client("step")
     assert (step["at_ns"] > SECOND_NS, step["time"]["why"]) == (True, "window")
     links = client("counters")["links"]

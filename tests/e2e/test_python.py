@@ -140,6 +140,7 @@ def test_programs_are_as_of_subprocess() -> None:
         assert h1.popen("printf '%s\\n' $A", shell=True, env={"A": "b c"}).stdout.read() == "b\nc\n"
         assert h1.popen(["id", "-u"], user=1234).stdout.read() == "1234\n"
         assert h1.popen(["pwd"], cwd="/usr/bin").stdout.read() == "/usr/bin\n"
+        assert h1.popen(["./pwd"], cwd="/usr/bin", user=1234).stdout.read() == "/usr/bin\n"
         screen = h1.popen("stty size; exit 4", shell=True, terminal=(30, 100))
         assert (screen.wait(), screen.stdout.read()) == (4, "30 100\r\n")
         sleeper = h2.popen(["sleep", "1000"])
@@ -153,8 +154,11 @@ def test_programs_are_as_of_subprocess() -> None:
         sleeper.kill()
         left = h1.popen(["sleep", "1000"])
         left.hang_up()
-        with pytest.raises(wt.Error, match="had not ended when it was hung up"):
-            left.wait()
+        assert left.wait() == -signal.SIGHUP
+        deaf = h1.popen(["sh", "-c", "trap '' HUP; echo ready; sleep 3; exit 5"])
+        assert deaf.stdout.readline() == "ready\n"
+        deaf.hang_up()
+        assert deaf.wait() == 5
         assert h1.cmd("echo out; echo err >&2; echo out; sleep 1000 &") == "out\nerr\nout\n"
         assert [row["command"] for row in h1.processes()] == ["sleep 1000"]
         assert h1.cmd(["echo", "a  b"], 5) == "a  b 5\n"
@@ -390,6 +394,10 @@ def test_what_users_do_wrong_is_one_exception() -> None:
         "no user `nobody-here`": lambda: h1.popen("id", user="nobody-here"),
         "popen has no option `stdout`": lambda: h1.popen("ls", stdout=subprocess.PIPE),  # type: ignore[call-overload]
         "lines and columns": lambda: h1.popen("ls", terminal=(1, 2, 3)),  # type: ignore[arg-type]
+        "the working directory `/none`: No such file": lambda: h1.popen("ls", cwd="/none"),
+        "the working directory `/etc/passwd`: Not a dir": lambda: h1.popen("ls", cwd="/etc/passwd"),
+        "the working directory `tmp` is not absolute": lambda: h1.popen("ls", cwd="tmp"),
+        "the working directory .* contains a NUL": lambda: h1.popen("ls", cwd="/\0"),
         "the command is empty": lambda: h1.popen([]),
         "No closing quotation": lambda: h1.popen("echo 'a"),
         "is not absolute": lambda: h1.read_file("etc/hostname"),

@@ -112,6 +112,8 @@ struct Session {
     number_of_client: u64,
     node: usize,
     paused: bool,
+    /// It has no terminal or pipes any more, and does not keep the run from its end.
+    hung_up: bool,
 }
 
 /// A list of processes in the making.
@@ -199,7 +201,8 @@ impl Live {
             Some(driver) => !driver.goes_to_the_end(),
             None => self.drive,
         };
-        more_to_replay || driven_on || self.held.is_some() || !self.sessions.is_empty() || !self.questions.is_empty()
+        let watched = self.sessions.values().any(|session| !session.hung_up);
+        more_to_replay || driven_on || self.held.is_some() || watched || !self.questions.is_empty()
     }
 
     /// The run would end at `at_ns`, for this reason. None: it goes on, without a time to stop.
@@ -548,6 +551,7 @@ impl Live {
             client: Some(client),
             node,
             paused: false,
+            hung_up: false,
         };
         let number = self.number();
         self.sessions.insert(number, session);

@@ -188,6 +188,8 @@ impl Live {
             return Ok(());
         }
         let of_driver = |session: &Session| session.number_of_client == driver.client.number;
+        self.sessions
+            .retain(|_, session| !(session.hung_up && of_driver(session)));
         let left: Vec<_> = self
             .sessions
             .iter_mut()
@@ -404,6 +406,7 @@ impl Live {
                     client: Some(driver.client.clone()),
                     node,
                     paused: false,
+                    hung_up: false,
                 };
                 self.sessions.insert(number, session);
                 self.happen(network, at_ns, node, number, Input::Open(program))?;
@@ -592,7 +595,10 @@ impl Live {
                 return;
             }
             What::HungUp => {
-                self.program_is_over(number);
+                // It may take its time to end, or not end at all.
+                if let Some(session) = self.sessions.get_mut(&number) {
+                    session.hung_up = true;
+                }
                 return;
             }
             What::InputTaken(_) | What::Processes(_) => return,

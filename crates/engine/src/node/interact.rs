@@ -64,7 +64,7 @@ pub enum What {
     Ended(End),
     /// It could not be started.
     Refused(Refusal),
-    /// Its client has gone, and its terminal or pipes with it.
+    /// Its client has gone, and its terminal or pipes with it; its end is told when it comes.
     HungUp,
     /// The node's processes.
     Processes(Vec<Process>),
@@ -163,11 +163,17 @@ impl Interaction {
             abi::PROC_EXITED => {
                 let outcome = outcome_of(step.value as u32);
                 // A program that failed to start ends as a process, too; that is no news.
-                if let Some(record) = record.filter(|record| record.pid.is_some()) {
+                let has_run = record.filter(|record| record.pid.is_some());
+                let left_alone = session.is_none() && has_run.is_some();
+                if let Some(record) = has_run {
                     (record.end_ns, record.outcome) = (Some(now_ns), Some(outcome));
                 }
                 if let Some(session) = session {
                     session.ended = Some(end_of(outcome));
+                }
+                if left_alone {
+                    let what = What::Ended(end_of(outcome));
+                    self.news.push(News { session: number, what });
                 }
             }
             abi::PROC_FAILED => {
@@ -488,7 +494,7 @@ impl Node {
         if let (false, Some(group)) = (session.ends.terminal, group) {
             terminal::hang_up_group(&mut calls, group)?;
         }
-        let what = What::HungUp;
+        let what = session.ended.map_or(What::HungUp, What::Ended);
         self.interaction.news.push(News { session: number, what });
         Ok(())
     }
