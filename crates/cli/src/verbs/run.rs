@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use windtunnel_base::{SimDuration, hashes};
-use windtunnel_control::{Hello, PROTOCOL, Recording, Server};
+use windtunnel_control::{Hello, LINK, PROTOCOL, Recording, Server};
 use windtunnel_engine::{
     DebugHooks, EngineError, LiveOptions, Options, Progress, Roots, RunOutcome, Simulation, stray_write,
 };
@@ -250,6 +250,10 @@ fn open_door(args: &Args, scenario: &Scenario, options: &mut Options) -> Result<
     match started {
         Ok((door, inbox)) => {
             options.live.inbox = Some(inbox);
+            if args.drive && !args.quiet {
+                let link = args.out.join(LINK);
+                eprintln!("waiting for a driver at {} (Ctrl-C ends the run)", link.display());
+            }
             Ok(Some(door))
         }
         Err(failure) if args.hold || args.drive => Err(failure),
