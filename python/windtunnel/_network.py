@@ -110,8 +110,10 @@ class Network(MininetNames):
         Values of nodes that do not give their own: those of :meth:`add_node`.
     capture : {"none", "all"}
         Whether interfaces get pcap files unless they say so themselves.
-    measure : float or str
-        Span of virtual time after which, again and again, links are measured, for ``links.csv`` in the results.
+    measure : float, str or dict
+        Span of virtual time after which, again and again, everything is measured, for ``links.csv``, ``tcp.csv``,
+        ``mptcp.csv`` and ``qdiscs.csv`` in the results; or such spans for some of ``links``, ``tcp``, ``mptcp`` and
+        ``qdiscs``.
     **options
         Further keys of ``run`` of a scenario: ``epoch``, ``preempt``, ``output_limit``, ``isolate``.
 
@@ -138,7 +140,7 @@ class Network(MininetNames):
         routing: Literal["auto", "ecmp", "none"] = "auto",
         link: Mapping[str, Any] | None = None,
         capture: str | None = None,
-        measure: Time | None = None,
+        measure: Time | Mapping[str, Time] | None = None,
         node: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
@@ -153,7 +155,11 @@ class Network(MininetNames):
                 )
         run: dict[str, Any] = {"stop": time_text(stop, "stop"), "seed": seed}
         if measure is not None:
-            options["measure"] = time_text(measure, "measure")
+            options["measure"] = (
+                {kind: time_text(interval, f"measure {kind}") for kind, interval in measure.items()}
+                if isinstance(measure, Mapping)
+                else time_text(measure, "measure")
+            )
         run.update({key: value for key, value in {"capture": capture, **options}.items() if value is not None})
         defaults: dict[str, Any] = {"link": {**DEFAULT_LINK, **link_values(link or {})}}
         if node:

@@ -10,6 +10,12 @@ pub const TRAIL: &str = "trail.json";
 pub const EVENTS: &str = "events.jsonl";
 /// What links did in each interval.
 pub const LINKS: &str = "links.csv";
+/// TCP connections, sampled.
+pub const TCP: &str = "tcp.csv";
+/// MPTCP connections, sampled.
+pub const MPTCP: &str = "mptcp.csv";
+/// Queueing disciplines, sampled.
+pub const QDISCS: &str = "qdiscs.csv";
 /// Every file that the run made.
 pub const FILES: &str = "files.list";
 /// Folder of the captures.
@@ -28,12 +34,15 @@ pub const EVENTS_TEMPORARY: &str = "events.jsonl.tmp";
 pub const TRAIL_TEMPORARY: &str = "trail.json.tmp";
 
 /// All of them.
-pub const ALL: [&str; 13] = [
+pub const ALL: [&str; 16] = [
     MANIFEST,
     SUMMARY,
     EVENTS,
     EVENTS_TEMPORARY,
     LINKS,
+    TCP,
+    MPTCP,
+    QDISCS,
     FILES,
     PCAP,
     INPUT,

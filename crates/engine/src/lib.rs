@@ -33,6 +33,7 @@ mod processes;
 mod programs;
 mod roots;
 mod run;
+mod samples;
 mod shared;
 mod terminal;
 mod visit;

@@ -1,12 +1,15 @@
-//! Measurements of links at intervals of virtual time. They look at what links know, between two windows, and touch no node: a run with
-//! them is the run without.
+//! Measurements at intervals of virtual time. Between two windows they look at what links know, and ask kernels for samples, which
+//! change nothing: a run with them is the run without.
 
 use windtunnel_base::SimTime;
-use windtunnel_results::{LinkInterval, LinkSeries};
+use windtunnel_kernel::abi::{MptcpSample, QdiscSample, TcpSample};
+use windtunnel_results::{LinkInterval, OutDir, Series};
+use windtunnel_scenario::Measures;
 
 use crate::error::EngineError;
 use crate::links::Links;
 use crate::node::{Body, Node};
+use crate::samples;
 use crate::window::{Step, Windows};
 
 const BITS: u128 = 8;
@@ -15,12 +18,27 @@ const NS_PER_S: u128 = 1_000_000_000;
 /// The measurements of a run.
 #[derive(Debug)]
 pub struct Measure {
-    series: LinkSeries,
+    series: Vec<Due>,
+}
+
+/// A series, and when it goes on.
+#[derive(Debug)]
+struct Due {
+    what: What,
+    series: Series,
     interval_ns: u64,
     /// When the last interval ended, ns.
     done_ns: u64,
-    /// By direction, in the order of [`Links::directions`].
-    before: Vec<Totals>,
+}
+
+/// What a series holds. The vectors are empty between two samples.
+#[derive(Debug)]
+enum What {
+    /// What each direction had counted at the last time, in the order of [`Links::directions`].
+    Links(Vec<Totals>),
+    Tcp(Vec<TcpSample>),
+    Mptcp(Vec<MptcpSample>),
+    Qdiscs(Vec<QdiscSample>),
 }
 
 /// Counts since the start.
@@ -36,14 +54,34 @@ struct Totals {
 }
 
 impl Measure {
-    /// Measurements after each `interval_ns`.
-    pub fn new(series: LinkSeries, interval_ns: u64, links: &Links) -> Self {
-        Self {
-            series,
-            interval_ns,
-            done_ns: 0,
-            before: vec![Totals::default(); links.directions().count()],
+    /// What `measures` asks for; nothing if it asks for nothing.
+    ///
+    /// # Errors
+    /// When a file cannot be made.
+    pub fn new(measures: &Measures, out: &OutDir, links: &Links) -> Result<Option<Self>, EngineError> {
+        let mut series = Vec::new();
+        let mut add = |what, file, interval_ns| {
+            series.push(Due {
+                what,
+                series: file,
+                interval_ns,
+                done_ns: 0,
+            });
+        };
+        if let Some(interval) = measures.links {
+            let before = vec![Totals::default(); links.directions().count()];
+            add(What::Links(before), out.link_series()?, interval.as_ns());
         }
+        if let Some(interval) = measures.tcp {
+            add(What::Tcp(Vec::new()), out.tcp_series()?, interval.as_ns());
+        }
+        if let Some(interval) = measures.mptcp {
+            add(What::Mptcp(Vec::new()), out.mptcp_series()?, interval.as_ns());
+        }
+        if let Some(interval) = measures.qdiscs {
+            add(What::Qdiscs(Vec::new()), out.qdisc_series()?, interval.as_ns());
+        }
+        Ok((!series.is_empty()).then_some(Self { series }))
     }
 
     /// Runs one window as [`Windows::step`] does, in parts that end where measurements are due. The parts together are the window:
@@ -63,7 +101,7 @@ impl Measure {
         // Until then nothing happens. A run that waits for its visitors has no limit: there is nothing to measure, either.
         let quiet_ns = start_ns.min(limit_ns);
         while self.next_ns() <= quiet_ns && quiet_ns < u64::MAX {
-            self.take(nodes, links, self.next_ns())?;
+            self.take(nodes, links, self.next_ns(), false)?;
         }
         if start_ns >= limit_ns {
             return Ok(Step::Idle);
@@ -72,7 +110,7 @@ impl Measure {
         while self.next_ns() < end_ns {
             let at_ns = self.next_ns();
             windows.step(nodes, lookahead_ns, at_ns)?;
-            self.take(nodes, links, at_ns)?;
+            self.take(nodes, links, at_ns, false)?;
         }
         windows.step(nodes, lookahead_ns, end_ns)?;
         windows.pass(end_ns);
@@ -81,55 +119,18 @@ impl Measure {
 
     /// When the next one is due, ns.
     fn next_ns(&self) -> u64 {
-        self.done_ns.saturating_add(self.interval_ns)
+        self.series.iter().map(Due::next_ns).min().unwrap_or(u64::MAX)
     }
 
-    /// All that was due before `at_ns` has happened: writes down what happened since the last time.
+    /// All that was due before `at_ns` has happened: takes what is due, or, at the end of the run, everything.
     ///
     /// # Errors
     /// When it cannot be written.
-    fn take(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64) -> Result<(), EngineError> {
-        let span_ns = u128::from(at_ns - self.done_ns);
-        for ((from, to, names), before) in links.directions().zip(&mut self.before) {
-            let receiver = &nodes[to.node.index()].ports[to.index as usize];
-            let delivered = (receiver.received_frames, receiver.received_bytes);
-            let link = &mut nodes[from.node.index()].ports[from.index as usize].link;
-            let backlog = link.backlog(SimTime(at_ns));
-            let max_wait_ns = link.take_longest_wait_ns();
-            let counters = link.counters();
-            let now = Totals {
-                offered: (counters.frames, counters.bytes),
-                delivered,
-                lost: counters.dropped.loss,
-                queue_full: counters.dropped.queue,
-                link_down: counters.dropped.down,
-                sent: counters.sent,
-                waited_ns: counters.waited_ns,
-            };
-            let delivered_bytes = now.delivered.1 - before.delivered.1;
-            let bits = u128::from(delivered_bytes) * BITS * NS_PER_S;
-            let waits = (now.waited_ns - before.waited_ns).checked_div(now.sent - before.sent);
-            self.series.add(&LinkInterval {
-                time_ns: at_ns,
-                from: names.0,
-                to: names.1,
-                offered_frames: now.offered.0 - before.offered.0,
-                offered_bytes: now.offered.1 - before.offered.1,
-                delivered_frames: now.delivered.0 - before.delivered.0,
-                delivered_bytes,
-                lost_frames: now.lost - before.lost,
-                queue_full_frames: now.queue_full - before.queue_full,
-                link_down_frames: now.link_down - before.link_down,
-                throughput_bps: bits.checked_div(span_ns).map_or(0, |bps| bps as u64),
-                mean_wait_ns: waits.unwrap_or(0),
-                max_wait_ns,
-                wait_ns: backlog.wait_ns,
-                queue_frames: backlog.frames,
-                queue_bytes: backlog.bytes,
-            })?;
-            *before = now;
+    fn take(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64, end: bool) -> Result<(), EngineError> {
+        let due = |series: &&mut Due| series.next_ns() == at_ns || end && series.done_ns < at_ns;
+        for series in self.series.iter_mut().filter(due) {
+            series.take(nodes, links, at_ns)?;
         }
-        self.done_ns = at_ns;
         Ok(())
     }
 
@@ -138,10 +139,116 @@ impl Measure {
     /// # Errors
     /// When it cannot be written.
     pub fn finish(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64) -> Result<(), EngineError> {
-        if at_ns > self.done_ns {
-            self.take(nodes, links, at_ns)?;
+        self.take(nodes, links, at_ns, true)?;
+        for due in &mut self.series {
+            due.series.flush()?;
         }
-        self.series.flush()?;
         Ok(())
     }
+}
+
+impl Due {
+    /// When it is due, ns.
+    fn next_ns(&self) -> u64 {
+        self.done_ns.saturating_add(self.interval_ns)
+    }
+
+    /// Writes down what there is at `at_ns`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    fn take(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64) -> Result<(), EngineError> {
+        let span_ns = at_ns - self.done_ns;
+        let series = &mut self.series;
+        match &mut self.what {
+            What::Links(totals) => take_links(series, totals, nodes, links, (at_ns, span_ns))?,
+            What::Tcp(records) => {
+                for node in nodes {
+                    node.sample(records)?;
+                    records.sort_by_key(|record| samples::order(&record.ends));
+                    let lines = records
+                        .iter()
+                        .map(|record| samples::tcp_line(at_ns, node.name(), record));
+                    lines.into_iter().try_for_each(|line| series.add(&line))?;
+                }
+                records.clear();
+            }
+            What::Mptcp(records) => {
+                for node in nodes {
+                    node.sample(records)?;
+                    records.sort_by_key(|record| samples::order(&record.ends));
+                    let lines = records
+                        .iter()
+                        .map(|record| samples::mptcp_line(at_ns, node.name(), record));
+                    lines.into_iter().try_for_each(|line| series.add(&line))?;
+                }
+                records.clear();
+            }
+            What::Qdiscs(records) => {
+                for node in nodes {
+                    node.sample(records)?;
+                    let lines = records
+                        .iter()
+                        .map(|record| samples::qdisc_line(at_ns, node.name(), record));
+                    lines.into_iter().try_for_each(|line| series.add(&line))?;
+                }
+                records.clear();
+            }
+        }
+        self.done_ns = at_ns;
+        Ok(())
+    }
+}
+
+/// Writes down what links did in the `span_ns` before `at_ns`.
+///
+/// # Errors
+/// When it cannot be written.
+fn take_links(
+    series: &mut Series,
+    totals: &mut [Totals],
+    nodes: &mut [Node],
+    links: &Links,
+    (at_ns, span_ns): (u64, u64),
+) -> Result<(), EngineError> {
+    for ((from, to, names), before) in links.directions().zip(totals) {
+        let receiver = &nodes[to.node.index()].ports[to.index as usize];
+        let delivered = (receiver.received_frames, receiver.received_bytes);
+        let link = &mut nodes[from.node.index()].ports[from.index as usize].link;
+        let backlog = link.backlog(SimTime(at_ns));
+        let max_wait_ns = link.take_longest_wait_ns();
+        let counters = link.counters();
+        let now = Totals {
+            offered: (counters.frames, counters.bytes),
+            delivered,
+            lost: counters.dropped.loss,
+            queue_full: counters.dropped.queue,
+            link_down: counters.dropped.down,
+            sent: counters.sent,
+            waited_ns: counters.waited_ns,
+        };
+        let delivered_bytes = now.delivered.1 - before.delivered.1;
+        let bits = u128::from(delivered_bytes) * BITS * NS_PER_S;
+        let waits = (now.waited_ns - before.waited_ns).checked_div(now.sent - before.sent);
+        series.add(&LinkInterval {
+            time_ns: at_ns,
+            from: names.0,
+            to: names.1,
+            offered_frames: now.offered.0 - before.offered.0,
+            offered_bytes: now.offered.1 - before.offered.1,
+            delivered_frames: now.delivered.0 - before.delivered.0,
+            delivered_bytes,
+            lost_frames: now.lost - before.lost,
+            queue_full_frames: now.queue_full - before.queue_full,
+            link_down_frames: now.link_down - before.link_down,
+            throughput_bps: bits.checked_div(span_ns.into()).map_or(0, |bps| bps as u64),
+            mean_wait_ns: waits.unwrap_or(0),
+            max_wait_ns,
+            wait_ns: backlog.wait_ns,
+            queue_frames: backlog.frames,
+            queue_bytes: backlog.bytes,
+        })?;
+        *before = now;
+    }
+    Ok(())
 }

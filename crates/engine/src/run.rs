@@ -545,10 +545,7 @@ fn link_ends(scenario: &Scenario) -> Vec<(String, String)> {
 
 /// The measurements that a scenario asks for.
 fn make_measure(scenario: &Scenario, links: &Links, books: &Books) -> Result<Option<Measure>, EngineError> {
-    let Some(interval) = scenario.run.measure else {
-        return Ok(None);
-    };
-    Ok(Some(Measure::new(books.out.link_series()?, interval.as_ns(), links)))
+    Measure::new(&scenario.run.measure, &books.out, links)
 }
 
 /// The live part of a run, which numbers its events after those of all kernels.

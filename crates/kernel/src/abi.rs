@@ -504,6 +504,90 @@ pub struct Boot {
     pub cpu: Cpu,
 }
 
+/// In [`Sample::kind`]: records are [`TcpSample`].
+pub const SAMPLE_TCP: u32 = 1;
+/// In [`Sample::kind`]: records are [`MptcpSample`].
+pub const SAMPLE_MPTCP: u32 = 2;
+/// In [`Sample::kind`]: records are [`QdiscSample`].
+pub const SAMPLE_QDISC: u32 = 3;
+
+/// `struct wt_sample`: what the kernel is asked to tell, and where.
+#[repr(C)]
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct Sample {
+    pub kind: u32,
+    pub capacity: u32,
+    pub records: *mut c_void,
+    pub count: u32,
+    pub reserved: u32,
+}
+
+/// `struct wt_endpoints`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub struct Endpoints {
+    pub local: [u8; 16],
+    pub remote: [u8; 16],
+    pub local_port: u16,
+    pub remote_port: u16,
+    pub family: u8,
+    pub state: u8,
+    pub reserved: [u8; 2],
+    pub netns: u32,
+    pub token: u32,
+}
+
+/// `struct wt_tcp_sample`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct TcpSample {
+    pub ends: Endpoints,
+    pub recv_queue: u32,
+    pub send_queue: u32,
+    pub info_len: u32,
+    pub cc_len: u16,
+    pub cc_kind: u16,
+    pub cc_name: [u8; 16],
+    pub cc_info: [u8; 32],
+    pub info: [u8; 320],
+}
+
+/// `struct wt_mptcp_sample`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct MptcpSample {
+    pub ends: Endpoints,
+    pub info_len: u32,
+    pub reserved: u32,
+    pub info: [u8; 160],
+}
+
+/// `struct wt_qdisc_sample`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct QdiscSample {
+    pub device: [u8; 16],
+    pub kind: [u8; 16],
+    pub netns: u32,
+    pub handle: u32,
+    pub parent: u32,
+    pub xstats_len: u32,
+    pub bytes: u64,
+    pub packets: u64,
+    pub queued: u32,
+    pub backlog: u32,
+    pub drops: u32,
+    pub requeues: u32,
+    pub overlimits: u32,
+    pub reserved: u32,
+    pub xstats: [u8; 128],
+}
+
 /// `struct wt_kernel`, the one export of an image.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -516,6 +600,7 @@ pub struct Kernel {
     pub release: *const c_char,
     pub banner: *const c_char,
     pub current_comm: unsafe extern "C" fn() -> *const c_char,
+    pub sample: unsafe extern "C" fn(*mut Sample) -> i64,
 }
 
 // The header's own assertions, repeated for this side.
@@ -546,5 +631,10 @@ const _: () = {
     assert!(size_of::<NicConf>() == 96);
     assert!(size_of::<Cpu>() == 16);
     assert!(size_of::<Boot>() == 152);
-    assert!(size_of::<Kernel>() == 48);
+    assert!(size_of::<Sample>() == 24);
+    assert!(size_of::<Endpoints>() == 48);
+    assert!(size_of::<TcpSample>() == 432);
+    assert!(size_of::<MptcpSample>() == 216);
+    assert!(size_of::<QdiscSample>() == 216);
+    assert!(size_of::<Kernel>() == 56);
 };

@@ -164,9 +164,9 @@ pub struct Events {
 pub struct Instance<H: Host> {
     entry: Owned<abi::Entry>,
     context: Owned<HostContext<H>>,
-    kernel: abi::Kernel,
+    pub(crate) kernel: abi::Kernel,
     control: Control,
-    crashed: bool,
+    pub(crate) crashed: bool,
     nics: Vec<Owned<abi::Nic>>,
     image: Arc<Image>,
     image_mapping: Arc<Mapping>,
@@ -287,7 +287,7 @@ impl<H: Host> Instance<H> {
     /// # Safety
     /// `function` is an entry of this kernel that may be called now, with `argument`.
     #[inline]
-    unsafe fn call(&mut self, function: *const (), argument: *const ()) -> Result<i64, Box<Crash>> {
+    pub(crate) unsafe fn call(&mut self, function: *const (), argument: *const ()) -> Result<i64, Box<Crash>> {
         let room = room();
         assert!(!room.is_null(), "a kernel is entered on a thread without a context");
         let entry = self.entry.ptr();
@@ -349,6 +349,12 @@ impl<H: Host> Instance<H> {
         // SAFETY: the kernel is not running.
         let next = unsafe { (*self.entry.ptr()).next_timer_ns };
         (next != abi::NONE).then_some(next)
+    }
+
+    /// The time of the last entry, ns.
+    pub(crate) fn now_ns(&self) -> u64 {
+        // SAFETY: the kernel is not running.
+        unsafe { (*self.entry.ptr()).now_ns }
     }
 
     /// Running count of system calls by programs.
@@ -508,7 +514,7 @@ impl Drop for DrainTx<'_> {
 struct RawKernel {
     version: u32,
     size: u32,
-    words: [u64; 5],
+    words: [u64; 6],
 }
 
 const _: () = assert!(size_of::<RawKernel>() == size_of::<abi::Kernel>());
@@ -516,7 +522,7 @@ const _: () = assert!(size_of::<RawKernel>() == size_of::<abi::Kernel>());
 impl RawKernel {
     fn check(self) -> Result<abi::Kernel, KernelError> {
         let size = size_of::<abi::Kernel>() as u32;
-        if self.version != abi::ABI_VERSION || self.size != size || [0, 1, 4].iter().any(|&i| self.words[i] == 0) {
+        if self.version != abi::ABI_VERSION || self.size != size || [0, 1, 4, 5].iter().any(|&i| self.words[i] == 0) {
             return Err(KernelError::Version {
                 found: self.version,
                 size: self.size,

@@ -19,6 +19,7 @@ mod map;
 mod nic;
 mod ops;
 mod owned;
+mod sample;
 mod shutter;
 mod symbols;
 mod thread;
@@ -31,6 +32,7 @@ pub use host::{FileName, Host, Verdict};
 pub use image::{Image, ImageError, MAX_IMAGE_BYTES, PAGE_BYTES, Segment};
 pub use instance::{BootConfig, DrainTx, Events, Instance, KernelError, Received, Transmitted};
 pub use nic::{Moderation, Nic, NicConfig, NicModel};
+pub use sample::Record;
 pub use shutter::Shutter;
 pub use symbols::Symbols;
 pub use thread::{

@@ -90,13 +90,24 @@ fn facts() -> (Facts, String) {
             version, size, ops, host, entry, ram, ram_size, seed, epoch_s, cmdline, xsave_mask, xsave_size,
             quantum_calls, quantum_ns, nic_count, reserved, nics, cpu
         }
-        Kernel = kernel { version, size, boot, enter, release, banner, current_comm }
+        Sample = sample { kind, capacity, records, count, reserved }
+        Endpoints = endpoints { local, remote, local_port, remote_port, family, state, reserved, netns, token }
+        TcpSample = tcp_sample {
+            ends, recv_queue, send_queue, info_len, cc_len, cc_kind, cc_name, cc_info, info
+        }
+        MptcpSample = mptcp_sample { ends, info_len, reserved, info }
+        QdiscSample = qdisc_sample {
+            device, kind, netns, handle, parent, xstats_len, bytes, packets, queued, backlog, drops, requeues,
+            overlimits, reserved, xstats
+        }
+        Kernel = kernel { version, size, boot, enter, release, banner, current_comm, sample }
     }
     constants! { facts, c:
         ABI_VERSION UPTIME_S FRAME_DAMAGED FRAME_SMALL TX_IRQ NIC_RING NIC_GAP_MAX NIC_RX_RING_MAX NIC_SG NIC_TX_CSUM
         NIC_RX_CSUM NIC_TSO NIC_TSO_ECN NIC_TSO_MANGLEID NIC_USO NIC_FRAGLIST NIC_GSO NIC_GRO TX_MAX EV_CTL EV_TX_DONE EV_LINK CTL_SYSCALL CTL_SPAWN
         SPAWN_TTY PROC_STARTED PROC_FAILED PROC_EXITED PROC_FAULT FILE_RAM MAP_SHARED MAP_FILE MAP_HEAP MAP_STACK
         FAULT_LOOK LOOK_RUNS LOOK_SPINS LOOK_SLEEPS LOOK_STOPS LOOK_DIES
+        SAMPLE_TCP SAMPLE_MPTCP SAMPLE_QDISC
     }
     (facts, c)
 }

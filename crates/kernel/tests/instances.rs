@@ -52,6 +52,18 @@ fn an_image_boots_relocated_with_zeroed_bss_and_its_memory() {
 }
 
 #[test]
+fn a_sample_makes_room_for_all_records() {
+    let _context = ThreadContext::install().unwrap();
+    let mut instance = Instance::boot(&image(), &config("quiet"), Notes::default()).unwrap();
+    let mut records: Vec<windtunnel_kernel::abi::TcpSample> = Vec::new();
+    for _ in 0..2 {
+        instance.sample(&mut records).unwrap();
+        let ports: Vec<u16> = records.iter().map(|record| record.ends.local_port).collect();
+        assert_eq!(ports, (0..100).collect::<Vec<_>>());
+    }
+}
+
+#[test]
 fn rela_relocations_do_as_well_as_relr() {
     let _context = ThreadContext::install().unwrap();
     let image = try_image(&["-Wl,-z,nopack-relative-relocs"]).unwrap();

@@ -6,6 +6,7 @@
 //! DIR/trail.json           the digest of each interface on its way, to compare runs without captures    (trail)
 //! DIR/events.jsonl         what happened, in the order of virtual time                                  (events)
 //! DIR/links.csv            what links did in each interval, if that was asked for                    (link_series)
+//! DIR/tcp.csv, mptcp.csv, qdiscs.csv   what kernels knew at each sample, if that was asked for           (samples)
 //! DIR/files.list           every file the run made, so that --force removes nothing else                (out_dir)
 //! DIR/pcap/NODE-IFACE.pcap frames of a captured interface, nanosecond time stamps                       (pcap)
 //! DIR/NODE/kernel.log      kernel log with virtual time                                                 (kernel_log)
@@ -27,6 +28,8 @@ mod link_series;
 mod manifest;
 mod out_dir;
 mod pcap;
+mod samples;
+mod series;
 mod summary;
 mod trail;
 mod warnings;
@@ -38,13 +41,15 @@ pub use error::{Result, ResultsError};
 pub use events::{ChangedBy, Event, EventLine, EventLog, LinkValues, ProgramEvent, events_schema};
 pub use host_facts::HostFacts;
 pub use kernel_log::KernelLog;
-pub use link_series::{LinkInterval, LinkSeries};
+pub use link_series::LinkInterval;
 pub use manifest::{
     Cost, Ended, FileRecord, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, RootRecord,
     ScenarioRecord, SourceRecord,
 };
 pub use out_dir::{ExistingFiles, OutDir, ProcessLogs};
 pub use pcap::PcapWriter;
+pub use samples::{MptcpLine, QdiscLine, TcpLine};
+pub use series::{Line, Series};
 pub use summary::{DirectionSummary, LinkSummary, ProcessSummary, SUMMARY_VERSION, Summary};
 pub use trail::{InterfaceTrail, Mark, TRAIL_VERSION, Trail};
 pub use warnings::{Warning, Warnings};

@@ -3,9 +3,11 @@
 use crate::error::{Result, ResultsError};
 use crate::events::EventLog;
 use crate::kernel_log::KernelLog;
-use crate::link_series::LinkSeries;
+use crate::link_series::LinkInterval;
 use crate::manifest::{GENERATOR, Manifest};
 use crate::pcap::PcapWriter;
+use crate::samples::{MptcpLine, QdiscLine, TcpLine};
+use crate::series::{Line, Series};
 use crate::summary::Summary;
 use crate::trail::Trail;
 use nix::errno::Errno;
@@ -16,7 +18,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use windtunnel_base::result_files::{self, CONTROL, EVENTS, FILES, INPUT, LINKS, MANIFEST, PCAP, SUMMARY, TRAIL};
+use windtunnel_base::result_files::{
+    self, CONTROL, EVENTS, FILES, INPUT, LINKS, MANIFEST, MPTCP, PCAP, QDISCS, SUMMARY, TCP, TRAIL,
+};
 
 /// Enough for summary and manifest of some hundred programs.
 const RESERVE_BYTES: i64 = 256 << 10;
@@ -159,9 +163,27 @@ impl OutDir {
     }
 
     /// `links.csv`.
-    pub fn link_series(&self) -> Result<LinkSeries> {
-        let file = self.new_file(LINKS)?;
-        Ok(LinkSeries::new(file, self.path.join(LINKS)))
+    pub fn link_series(&self) -> Result<Series> {
+        self.series::<LinkInterval<'_>>(LINKS)
+    }
+
+    /// `tcp.csv`.
+    pub fn tcp_series(&self) -> Result<Series> {
+        self.series::<TcpLine<'_>>(TCP)
+    }
+
+    /// `mptcp.csv`.
+    pub fn mptcp_series(&self) -> Result<Series> {
+        self.series::<MptcpLine<'_>>(MPTCP)
+    }
+
+    /// `qdiscs.csv`.
+    pub fn qdisc_series(&self) -> Result<Series> {
+        self.series::<QdiscLine<'_>>(QDISCS)
+    }
+
+    fn series<L: Line>(&self, name: &'static str) -> Result<Series> {
+        Series::new::<L>(self.new_file(name)?, self.path.join(name))
     }
 
     /// Links `control.sock` to the run's socket, while it lasts.

@@ -65,12 +65,29 @@ pub(crate) struct RunDoc {
     pub isolate: Option<bool>,
     /// `none` (default) or `all`: which interfaces are captured unless they say so themselves.
     pub capture: Option<Text>,
-    /// Span of virtual time after which, again and again, links are measured, for links.csv; not at all by default.
-    #[schemars(with = "Option<DurationText>")]
-    pub measure: Option<Text>,
+    /// Span of virtual time after which, again and again, all is measured, or such spans for what is to be; nothing by default.
+    pub measure: Option<Flexible<MeasureDoc>>,
     /// Most bytes of each standard output and error of a program, 1GiB by default. Beyond it programs get ENOSPC.
     #[schemars(with = "Option<SizeText>")]
     pub output_limit: Option<Text>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Measure")]
+pub(crate) struct MeasureDoc {
+    /// How often each direction of each link, for links.csv.
+    #[schemars(with = "Option<DurationText>")]
+    pub links: Option<Text>,
+    /// How often the TCP connections of each node, for tcp.csv.
+    #[schemars(with = "Option<DurationText>")]
+    pub tcp: Option<Text>,
+    /// How often the MPTCP connections of each node, for mptcp.csv.
+    #[schemars(with = "Option<DurationText>")]
+    pub mptcp: Option<Text>,
+    /// How often the queueing disciplines of each node, for qdiscs.csv.
+    #[schemars(with = "Option<DurationText>")]
+    pub qdiscs: Option<Text>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

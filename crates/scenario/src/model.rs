@@ -51,10 +51,36 @@ pub struct Run {
     pub output_limit_bytes: u64,
     /// What happens to programs that run on and on.
     pub preempt: Preempt,
-    /// How often links are measured; none: not at all.
-    pub measure: Option<SimDuration>,
+    /// What is measured, and how often.
+    pub measure: Measures,
     /// Whether programs are kept from the memory of other nodes.
     pub isolate: bool,
+}
+
+/// How often what is measured; none: not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// What links do.
+    pub links: Option<SimDuration>,
+    /// TCP connections.
+    pub tcp: Option<SimDuration>,
+    /// MPTCP connections.
+    pub mptcp: Option<SimDuration>,
+    /// Queueing disciplines.
+    pub qdiscs: Option<SimDuration>,
+}
+
+impl Measures {
+    /// All of them, after each `interval`.
+    pub fn all(interval: SimDuration) -> Self {
+        let each = Some(interval);
+        Self {
+            links: each,
+            tcp: each,
+            mptcp: each,
+            qdiscs: each,
+        }
+    }
 }
 
 /// What happens to a program that runs on and on without a system call.

@@ -433,6 +433,70 @@ struct wt_boot {
 	struct wt_cpu cpu;
 };
 
+/* ----------------------------------------------------------------- samples */
+
+/* What a kernel knows of its connections and queues. Taking a sample changes nothing: neither time nor random numbers,
+ * memory or statistics of the instance are others afterwards. */
+struct wt_sample {
+	wt_u32 kind;             /* [h>k] WT_SAMPLE_* */
+	wt_u32 capacity;         /* [h>k] of records, in records */
+	void *records;           /* [h>k] of the kind's type, filled by the kernel */
+	wt_u32 count;            /* [k>h] how many there are; those from capacity on were left out */
+	wt_u32 reserved;
+};
+#define WT_SAMPLE_TCP 1u         /* struct wt_tcp_sample: connections; neither listeners nor those in TIME-WAIT */
+#define WT_SAMPLE_MPTCP 2u       /* struct wt_mptcp_sample: connections that have not fallen back to plain TCP */
+#define WT_SAMPLE_QDISC 3u       /* struct wt_qdisc_sample: queueing disciplines that tc(8) shows, noqueue excepted */
+
+struct wt_endpoints {
+	wt_u8 local[16];         /* [k>h] address in the order of bytes on the wire; of family 4 the first four count */
+	wt_u8 remote[16];        /* [k>h] */
+	wt_u16 local_port;       /* [k>h] in the order of the host */
+	wt_u16 remote_port;      /* [k>h] */
+	wt_u8 family;            /* [k>h] 4 or 6 */
+	wt_u8 state;             /* [k>h] TCP_* of Linux */
+	wt_u8 reserved[2];
+	wt_u32 netns;            /* [k>h] inode number of the network namespace */
+	wt_u32 token;            /* [k>h] of the MPTCP connection it is, or belongs to; 0: none */
+};
+
+struct wt_tcp_sample {
+	struct wt_endpoints ends;
+	wt_u32 recv_queue;       /* [k>h] bytes not read yet */
+	wt_u32 send_queue;       /* [k>h] bytes not acknowledged yet */
+	wt_u32 info_len;         /* [k>h] bytes of info in use */
+	wt_u16 cc_len;           /* [k>h] bytes of cc_info in use */
+	wt_u16 cc_kind;          /* [k>h] INET_DIAG_* that says what cc_info is */
+	char cc_name[16];        /* [k>h] congestion control, ends with NUL */
+	wt_u8 cc_info[32];       /* [k>h] union tcp_cc_info */
+	wt_u8 info[320];         /* [k>h] struct tcp_info */
+};
+
+struct wt_mptcp_sample {
+	struct wt_endpoints ends;
+	wt_u32 info_len;         /* [k>h] bytes of info in use */
+	wt_u32 reserved;
+	wt_u8 info[160];         /* [k>h] struct mptcp_info */
+};
+
+struct wt_qdisc_sample {
+	char device[16];         /* [k>h] ends with NUL */
+	char kind[16];           /* [k>h] ends with NUL */
+	wt_u32 netns;            /* [k>h] inode number of the network namespace */
+	wt_u32 handle;           /* [k>h] major number in the upper 16 bits */
+	wt_u32 parent;           /* [k>h] TC_H_ROOT, TC_H_INGRESS or a class */
+	wt_u32 xstats_len;       /* [k>h] bytes of xstats in use */
+	wt_u64 bytes;            /* [k>h] sent, since it was made */
+	wt_u64 packets;          /* [k>h] */
+	wt_u32 queued;           /* [k>h] packets waiting now */
+	wt_u32 backlog;          /* [k>h] their bytes */
+	wt_u32 drops;            /* [k>h] packets, since it was made */
+	wt_u32 requeues;         /* [k>h] */
+	wt_u32 overlimits;       /* [k>h] */
+	wt_u32 reserved;
+	wt_u8 xstats[128];       /* [k>h] struct tc_KIND_xstats of codel, fq_codel, pie, fq_pie, red and fq */
+};
+
 /* ----------------------------------------------------------------- exports */
 
 /* The shared object exports one symbol, `wt_kernel`. */
@@ -447,6 +511,8 @@ struct wt_kernel {
 	const char *banner;
 	/* for debuggers and reports: pointer to the running task's comm, 16 bytes */
 	const char *(*current_comm)(void);
+	/* between entries: what the kernel knows. 0, or -EINVAL for a kind it does not know */
+	wt_s64 (*sample)(struct wt_sample *sample);
 };
 
 #define WT_OFFSET(type, field, at) _Static_assert(__builtin_offsetof(struct type, field) == (at), #type "." #field)
@@ -477,6 +543,11 @@ WT_SIZE(wt_mem_key, 16);
 WT_SIZE(wt_nic_conf, 96);
 WT_SIZE(wt_cpu, 16);
 WT_SIZE(wt_boot, 152);
-WT_SIZE(wt_kernel, 48);
+WT_SIZE(wt_sample, 24);
+WT_SIZE(wt_endpoints, 48);
+WT_SIZE(wt_tcp_sample, 432);
+WT_SIZE(wt_mptcp_sample, 216);
+WT_SIZE(wt_qdisc_sample, 216);
+WT_SIZE(wt_kernel, 56);
 
 #endif

@@ -43,7 +43,7 @@ pub struct Args {
     /// Virtual time at which to stop, instead of the scenario's: 500ms, 10s, 2min
     #[arg(long, value_name = "TIME")]
     stop: Option<SimDuration>,
-    /// Measure links after each such span of virtual time, for links.csv, instead of the scenario's: 10ms
+    /// Measure links, TCP, MPTCP and queueing disciplines after each such span of virtual time, instead of what the scenario says: 10ms
     #[arg(long, value_name = "TIME")]
     measure: Option<SimDuration>,
     /// Wait for `windtunnel shell` and others at the end, until `windtunnel stop` or Ctrl-C: virtual time stands still while nobody is there

@@ -16,11 +16,11 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 use windtunnel_base::{ByteSize, SimDuration, SimTime};
 
-use crate::document::{DefaultsDoc, Document, RunDoc};
+use crate::document::{DefaultsDoc, Document, MeasureDoc, RunDoc};
 use crate::error::{ChangeError, Mark, Problem, ScenarioError};
-use crate::model::{Action, Preempt, Run, Scenario};
+use crate::model::{Action, Measures, Preempt, Run, Scenario};
 use crate::reader;
-use crate::text::Text;
+use crate::text::{Flexible, ShortOr, Text};
 
 /// Kernel series that can be asked for.
 const KERNELS: &[&str] = &["6.12"];
@@ -125,7 +125,7 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
 }
 
 impl Run {
-    /// Has links measured after each `interval`, whatever the file says.
+    /// Has everything measured after each `interval`, whatever the file says.
     ///
     /// # Errors
     /// A text, when that is too short.
@@ -135,7 +135,7 @@ impl Run {
                 "`{interval}` is no interval for measurements; allowed: at least {INTERVAL_MIN}"
             ));
         }
-        self.measure = Some(interval);
+        self.measure = Measures::all(interval);
         Ok(())
     }
 
@@ -158,6 +158,25 @@ fn interval(text: &Text) -> Result<SimDuration, Problem> {
         );
     }
     Ok(interval)
+}
+
+fn measures(doc: &Flexible<MeasureDoc>) -> Result<Measures, Problem> {
+    let each = |text: &Option<Text>| text.as_ref().map(interval).transpose();
+    match &doc.shape {
+        ShortOr::Short(value) => {
+            let text = Text {
+                value: value.clone(),
+                at: doc.at,
+            };
+            interval(&text).map(Measures::all)
+        }
+        ShortOr::Long(doc) => Ok(Measures {
+            links: each(&doc.links)?,
+            tcp: each(&doc.tcp)?,
+            mptcp: each(&doc.mptcp)?,
+            qdiscs: each(&doc.qdiscs)?,
+        }),
+    }
 }
 
 /// The run, and whether all interfaces are captured.
@@ -184,7 +203,7 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
         None => Preempt::default(),
     };
     let run = Run {
-        measure: doc.measure.as_ref().map(interval).transpose()?,
+        measure: doc.measure.as_ref().map(measures).transpose()?.unwrap_or_default(),
         stop,
         seed,
         epoch_s,

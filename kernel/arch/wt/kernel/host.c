@@ -216,4 +216,5 @@ __visible __attribute__((visibility("default"))) struct wt_kernel wt_kernel = {
 	.release = UTS_RELEASE,
 	.banner = linux_banner,
 	.current_comm = wt_current_comm,
+	.sample = wt_sample_take,
 };

@@ -50,6 +50,9 @@ void wt_nic_rx(const struct wt_rx *rx, u32 count);
 void wt_nic_tx_done(void);
 void wt_nic_link(void);
 
+/* sample.c */
+s64 wt_sample_take(struct wt_sample *sample);
+
 /* wtfs.c */
 struct file *wtfs_open_handle(u64 handle, int flags, const char *name);
 u64 wtfs_handle(struct file *file);
