@@ -91,8 +91,9 @@ class Run:
         Why the run cannot go on, if so: ``"stop"``, ``"all_done"``, ``"crash"``, ``"error"``;
         ``"driver"`` if this script ended it.
     why : str or None
-        Why time stood still again after the last call that let it go on: ``"until"`` (the asked time), ``"programs"`` (they
-        have ended), ``"output"`` (there is some), ``"window"`` (of :meth:`step`), ``"paused"``, ``"end"`` (of the run).
+        Why time stood still again after the last call that let it go on: ``"until"`` (the asked time), ``"programs"``
+        (they have ended), ``"output"`` (there is some), ``"window"`` (of :meth:`step`), ``"paused"``,
+        ``"end"`` (of the run).
     """
 
     def __init__(

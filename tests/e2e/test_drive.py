@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -173,6 +174,18 @@ def test_a_run_can_be_paused(begin: Begin) -> None:
     assert "done" in client("hang_up", program=busy)
     client.stop()
     assert run.end()[0] == 0
+
+
+def test_a_run_that_nobody_drives_says_so_and_can_be_ended(engine: Path, tmp_path: Path) -> None:
+    scenario, out = tmp_path / "scenario.yaml", tmp_path / "out"
+    scenario.write_text(json.dumps(two_hosts()), encoding="utf-8")
+    command: list[str | Path] = [engine, "run", scenario, "--out", out, "--drive"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == f"waiting for a driver at {out}/control.sock (Ctrl-C ends the run)\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert json.loads((out / "summary.json").read_text(encoding="utf-8"))["ended"] == "interrupted"
 
 
 REFUSED: list[tuple[str, Mapping, str]] = [

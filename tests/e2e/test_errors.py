@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import Program
 from scenarios import Mapping, pair, tcp_pair
+from tmpfs import on_tmpfs
 
 LINK = {"rate": "1Gbit", "delay": "1ms"}
 GOOD = json.dumps(pair([{"exec": "true"}], [], LINK, stop="1s"))
@@ -225,19 +226,6 @@ def test_output_folder_in_use(attempt: Attempt, tmp_path: Path) -> None:
     check(attempt("run", file, "--out", tmp_path / "out"), "not empty", "hint:")
     check(attempt("run", file, "--out", tmp_path / "out", "--force"), "not results of an earlier run")
     assert (tmp_path / "out/precious").read_text(encoding="utf-8") == "mine"
-
-
-def on_tmpfs(options: str, folder: Path) -> list[str]:
-    """A command prefix: with a file system of its own on the folder; prints the manifest at the end."""
-    script = (
-        'mount -t tmpfs -o "$0" tmpfs "$1" || exit 99; folder=$1; shift; "$@"; code=$?; '
-        'cat "$folder/manifest.json" 2>/dev/null; exit $code'
-    )
-    user = [] if os.geteuid() == 0 else ["--map-root-user"]
-    prefix = ["unshare", "--mount", *user, "sh", "-c", script, options, str(folder)]
-    if subprocess.run([*prefix, "true"], capture_output=True, check=False).returncode == 99:
-        pytest.skip("this host gives no mount namespace")
-    return prefix
 
 
 def test_output_folder_not_writable(attempt: Attempt, tmp_path: Path) -> None:

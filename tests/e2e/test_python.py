@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 import windtunnel as wt
+from tmpfs import on_tmpfs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 60
@@ -328,6 +329,46 @@ def test_a_dead_engine_is_told() -> None:
         _ = run.summary
     with pytest.raises(wt.Error, match="h1 does not run"):
         h1.cmd("true")
+
+
+def test_an_engine_that_dies_in_mid_request_is_told(tmp_path: Path) -> None:
+    net, h1, _ = two()
+    with pytest.raises(wt.Error, match="the run broke off: the engine was ended by SIGKILL") as died, net.run() as run:
+        h1.cmd("echo kept")
+        killer = threading.Timer(0.5, os.kill, (run.pid, signal.SIGKILL))
+        killer.start()
+        h1.cmd("while sleep 0.0001; do :; done")
+    assert died.value.hint == f"what was written until then is in {run.out}"
+    assert "kept\n" in [path.read_text(encoding="utf-8") for path in run.out.glob("h1/*.stdout")]
+
+
+FULL_DISK = """
+import windtunnel as wt
+net = wt.Network("full")
+h1, h2 = net.add_node("h1"), net.add_node("h2")
+net.add_link(h1, h2)
+try:
+    with net.run("out") as run:
+        h1.cmd("echo kept")
+        h2.cmd("head -c 8000000 /dev/zero")
+except wt.Error as error:
+    print(error)
+kept = [path.read_text() for path in sorted(run.out.glob("h1/*.stdout"))]
+print(kept, run.is_live)
+"""
+
+
+def test_a_full_disk_is_told_and_results_are_kept(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    prefix = on_tmpfs("size=2m", out)
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [*prefix, sys.executable, "-c", FULL_DISK]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    assert "the run broke off: " in done.stdout and "No space left on device" in done.stdout, done.stdout
+    assert "hint: " in done.stdout
+    assert "['kept\\n'] False" in done.stdout.splitlines()
 
 
 def test_what_is_wrong_with_a_scenario_is_told_with_its_line(tmp_path: Path) -> None:
