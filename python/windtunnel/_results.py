@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ._error import Error, refuse
+from ._pcapng import merge
 from ._table import Table, of_rows, read_csv
 
 __all__ = ["Results"]
@@ -190,6 +191,37 @@ class Results:
         if not found:
             refuse(f"{self.path} has no captures", CAPTURE)
         return found
+
+    def interface_captures(self) -> list[tuple[str, str, Path]]:
+        """Node, interface and capture of each interface that has one, by node and interface."""
+        there = {path.name: path for path in self.captures}
+        names = [(one["node"], one["interface"]) for one in self.trail["interfaces"]]
+        found = []
+        for node, interface in names:
+            stem = f"{node}-{interface}"
+            if len([name for name in names if "-".join(name) == stem]) > 1:
+                # The engine numbers them in the order of the scenario, which is not known here.
+                refuse(f"two interfaces have captures called {stem}.pcap", "give nodes names without hyphens")
+            if f"{stem}.pcap" in there:
+                found.append((node, interface, there.pop(f"{stem}.pcap")))
+        return found
+
+    def write_pcapng(self, path: str | os.PathLike[str]) -> int:
+        """Writes one capture of the whole run, with the names of nodes and interfaces; the number of its frames.
+
+        Frames are in the order of time; one is there for each interface it crossed that has a capture.
+
+        Raises
+        ------
+        Error
+            The run has no captures, or they cannot be read, or the file not be written.
+        """
+        manifest, summary = self.manifest, self.summary
+        comment = (
+            f"scenario {summary['scenario']}, seed {summary['seed']}, digest {summary['digest'] or 'switched off'}"
+        )
+        application = f"windtunnel {manifest['windtunnel_version']}"
+        return merge(self.interface_captures(), path, application, comment)
 
     def __repr__(self) -> str:
         ended = self.manifest.get("ended") or "it is still running, or was killed"

@@ -8,6 +8,8 @@ pub const SUMMARY: &str = "summary.json";
 pub const TRAIL: &str = "trail.json";
 /// What happened, in the order of virtual time.
 pub const EVENTS: &str = "events.jsonl";
+/// Conversations.
+pub const FLOWS: &str = "flows.csv";
 /// What links did in each interval.
 pub const LINKS: &str = "links.csv";
 /// TCP connections, sampled.
@@ -30,15 +32,19 @@ pub const MANIFEST_TEMPORARY: &str = "manifest.json.tmp";
 pub const SUMMARY_TEMPORARY: &str = "summary.json.tmp";
 /// The events before they are complete.
 pub const EVENTS_TEMPORARY: &str = "events.jsonl.tmp";
+/// The conversations before they are complete.
+pub const FLOWS_TEMPORARY: &str = "flows.csv.tmp";
 /// The trail before it is complete.
 pub const TRAIL_TEMPORARY: &str = "trail.json.tmp";
 
 /// All of them.
-pub const ALL: [&str; 16] = [
+pub const ALL: [&str; 18] = [
     MANIFEST,
     SUMMARY,
     EVENTS,
     EVENTS_TEMPORARY,
+    FLOWS,
+    FLOWS_TEMPORARY,
     LINKS,
     TCP,
     MPTCP,

@@ -69,6 +69,7 @@ fn help_of_every_verb() {
     help(&["demo"], "help/demo.txt");
     help(&["shell"], "help/shell.txt");
     help(&["exec"], "help/exec.txt");
+    help(&["export"], "help/export.txt");
     help(&["prompt"], "help/prompt.txt");
     help(&["sweep"], "help/sweep.txt");
     help(&["ps"], "help/ps.txt");

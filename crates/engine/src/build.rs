@@ -229,13 +229,14 @@ impl Builder<'_> {
                     ),
                     false => None,
                 };
-                let port = Port::new(
+                let mut port = Port::new(
                     Link::new(params, rng),
                     to.node.0,
                     to.index,
                     self.options.digest,
                     capture,
                 );
+                port.flows = self.scenario.run.measure.map(|_| Box::default());
                 ports[from.node.index()][from.index as usize] = Some(port);
             }
         }

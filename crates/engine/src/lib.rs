@@ -16,6 +16,8 @@ mod error;
 mod event;
 mod faults;
 mod files;
+mod flows;
+mod headers;
 mod host;
 mod host_memory;
 mod interrupts;

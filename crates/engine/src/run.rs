@@ -23,6 +23,7 @@ use windtunnel_scenario::{Event, LinkSpec, Scenario};
 use crate::build;
 use crate::error::EngineError;
 use crate::event::Source;
+use crate::flows;
 use crate::host::code_of;
 use crate::host_memory::MemoryGuard;
 use crate::links::Links;
@@ -432,6 +433,11 @@ impl Simulation {
         let books = &mut self.books;
         books.out.write_summary(&summary)?;
         books.out.write_events(&events)?;
+        if self.measure.is_some() {
+            let name =
+                |node: usize, port: usize| format!("{}:{}", books.shared.nodes[node], books.interfaces[node][port]);
+            books.out.write_flows(&flows::table(&self.nodes, name))?;
+        }
         if books.digest {
             books.out.write_trail(&trail(&self.nodes, books))?;
         }

@@ -8,6 +8,7 @@ use windtunnel_kernel::Frame;
 use windtunnel_links::{Delivery, Link};
 use windtunnel_results::{Direction, InterfaceDigest, PcapWriter, ResultsError, frame_hash};
 
+use crate::flows::Flows;
 use crate::interrupts::Interrupts;
 
 /// A NIC's place in the network.
@@ -23,6 +24,8 @@ pub struct Port {
     pub digest: Option<InterfaceDigest>,
     /// Capture of all that crosses the NIC, if wanted.
     pub capture: Option<PcapWriter>,
+    /// Flows of what leaves the NIC, if wanted.
+    pub flows: Option<Box<Flows>>,
     /// Frames that arrived.
     pub received_frames: u64,
     /// Their bytes, from the Ethernet header on.
@@ -50,6 +53,7 @@ impl Port {
             peer_nic,
             digest: digest.then(InterfaceDigest::new),
             capture,
+            flows: None,
             received_frames: 0,
             received_bytes: 0,
             missed_frames: 0,
@@ -80,6 +84,9 @@ impl Port {
             capture.write(now_ns, frame.data())?;
         }
         let verdict = self.link.offer(SimTime(now_ns), frame.len());
+        if let Some(flows) = &mut self.flows {
+            flows.note(now_ns, frame.data(), verdict.deliveries.is_empty());
+        }
         if let Some((last, copies)) = verdict.deliveries.split_last() {
             self.carrier = last.carrier;
             for delivery in copies {

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_void};
 use core::mem::{offset_of, size_of};
 
 /// `WT_ABI_VERSION`
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 8;
 /// `WT_UPTIME_S`
 pub const UPTIME_S: u64 = 1;
 /// `WT_FRAME_DAMAGED`: a link changed bits of the frame.

@@ -7,6 +7,7 @@
 //! DIR/events.jsonl         what happened, in the order of virtual time                                  (events)
 //! DIR/links.csv            what links did in each interval, if that was asked for                    (link_series)
 //! DIR/tcp.csv, mptcp.csv, qdiscs.csv   what kernels knew at each sample, if that was asked for           (samples)
+//! DIR/flows.csv            conversations by five-tuple, where links are measured                      (flow_table)
 //! DIR/files.list           every file the run made, so that --force removes nothing else                (out_dir)
 //! DIR/pcap/NODE-IFACE.pcap frames of a captured interface, nanosecond time stamps                       (pcap)
 //! DIR/NODE/kernel.log      kernel log with virtual time                                                 (kernel_log)
@@ -22,6 +23,7 @@
 mod digest;
 mod error;
 mod events;
+mod flow_table;
 mod host_facts;
 mod kernel_log;
 mod link_series;
@@ -39,6 +41,7 @@ pub use digest::{
 };
 pub use error::{Result, ResultsError};
 pub use events::{ChangedBy, Event, EventLine, EventLog, LinkValues, ProgramEvent, events_schema};
+pub use flow_table::{FlowDirection, FlowRow, flows_csv};
 pub use host_facts::HostFacts;
 pub use kernel_log::KernelLog;
 pub use link_series::LinkInterval;

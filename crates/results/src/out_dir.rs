@@ -2,6 +2,7 @@
 
 use crate::error::{Result, ResultsError};
 use crate::events::EventLog;
+use crate::flow_table::{FlowRow, flows_csv};
 use crate::kernel_log::KernelLog;
 use crate::link_series::LinkInterval;
 use crate::manifest::{GENERATOR, Manifest};
@@ -19,7 +20,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use windtunnel_base::result_files::{
-    self, CONTROL, EVENTS, FILES, INPUT, LINKS, MANIFEST, MPTCP, PCAP, QDISCS, SUMMARY, TCP, TRAIL,
+    self, CONTROL, EVENTS, FILES, FLOWS, INPUT, LINKS, MANIFEST, MPTCP, PCAP, QDISCS, SUMMARY, TCP, TRAIL,
 };
 
 /// Enough for summary and manifest of some hundred programs.
@@ -218,6 +219,11 @@ impl OutDir {
         self.write_atomically(EVENTS, &events.to_jsonl())
     }
 
+    /// Writes `flows.csv`, replacing the one before in one step.
+    pub fn write_flows(&self, flows: &[FlowRow]) -> Result<()> {
+        self.write_atomically(FLOWS, &flows_csv(flows))
+    }
+
     /// A new file somewhere in the folder, listed as ours; the folders above it are made.
     fn new_file(&self, relative: &str) -> Result<File> {
         let path = self.path.join(relative);
@@ -344,7 +350,7 @@ fn remove_earlier_run(path: &Path) -> Result<()> {
         let _ = fs::remove_dir(path.join(folder));
     }
     // The manifest last: until then the folder is known as ours, however often we are stopped here.
-    for name in [SUMMARY, TRAIL, EVENTS, FILES, MANIFEST] {
+    for name in [SUMMARY, TRAIL, EVENTS, FLOWS, FILES, MANIFEST] {
         remove_file(&path.join(name))?;
     }
     Ok(())

@@ -23,7 +23,7 @@
 #ifndef WINDTUNNEL_BOUNDARY_H
 #define WINDTUNNEL_BOUNDARY_H
 
-#define WT_ABI_VERSION 7
+#define WT_ABI_VERSION 8
 
 /* How long a node has been up at virtual time 0, s, on the clocks of programs that count from the boot. */
 #define WT_UPTIME_S 1

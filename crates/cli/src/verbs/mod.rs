@@ -6,6 +6,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod exec;
+mod export;
 mod gdb;
 mod generate;
 mod image;
@@ -41,6 +42,7 @@ pub enum Verb {
     Logs(logs::Args),
     Stop(stop::Args),
     Diff(diff::Args),
+    Export(export::Args),
     Validate(validate::Args),
     Generate(generate::Args),
     Kernel(kernel::Args),
@@ -67,6 +69,7 @@ impl Verb {
             Self::Logs(args) => logs::run(&args),
             Self::Stop(args) => stop::run(&args),
             Self::Diff(args) => diff::run(&args),
+            Self::Export(args) => export::run(&args),
             Self::Validate(args) => validate::run(&args),
             Self::Generate(args) => generate::run(args),
             Self::Kernel(args) => kernel::run(&args),
