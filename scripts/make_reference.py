@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -140,7 +141,7 @@ def output_of(engine: Path, *arguments: str) -> str:
 def verbs_in(helped: str) -> list[str]:
     """Names in the list of commands of a help text."""
     lines = helped.partition("\nCommands:\n")[2].partition("\n\n")[0].splitlines()
-    return [line.split()[0] for line in lines if line.startswith("  ") and line.split()[0] != "help"]
+    return [word[1] for line in lines if (word := re.match(r"  ([a-z-]+) ", line)) and word[1] != "help"]
 
 
 def verbs(engine: Path) -> str:

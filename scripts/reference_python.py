@@ -23,7 +23,7 @@ def exported(init: ast.Module) -> list[tuple[str, str]]:
     """Module and name of what the package gives, in the order of its `__all__`."""
     homes = {
         alias.name: node.module or ""
-        for node in init.body
+        for node in ast.walk(init)
         if isinstance(node, ast.ImportFrom) and node.level
         for alias in node.names
     }
@@ -165,6 +165,16 @@ def constructor(node: ast.ClassDef) -> str:
     return ""
 
 
+def functions(tree: ast.Module, module: str) -> str:
+    """Those of a module that is exported as a whole."""
+    made = ""
+    for node in tree.body:
+        if isinstance(node, Function) and is_shown(node):
+            name = f"{module}.{node.name}"
+            made += f"\n### {name}\n\n```python\n{signature(node, name, False)}\n```\n\n{docstring(node)}"
+    return made
+
+
 def page(folder: Path) -> str:
     """Markdown for all that the package exports."""
     trees = modules(folder / "windtunnel")
@@ -175,6 +185,9 @@ All that `import windtunnel` gives, from its docstrings; their examples are test
 
 {docstring(init)}"""
     for home, name in exported(init):
+        if not home:
+            text += f"\n## {name}\n\n{docstring(trees[name])}{functions(trees[name], name)}"
+            continue
         node = definition(trees[home], name)
         if isinstance(node, ast.ClassDef):
             text += f"\n## {name}\n\n{constructor(node)}{docstring(node)}{members(node, trees)}"
