@@ -58,7 +58,15 @@ def test_a_sampled_example_is_the_example(engine: Path, tmp_path: Path, example:
     summaries = []
     for options in ([], ["--measure", "10ms"]):
         out = tmp_path / f"out{len(options)}"
-        command = [engine, "run", ROOT / f"examples/{example}.yaml", "--out", out, "--quiet", *options]
+        command: list[str | Path] = [
+            engine,
+            "run",
+            ROOT / f"examples/{example}.yaml",
+            "--out",
+            out,
+            "--quiet",
+            *options,
+        ]
         subprocess.run(command, check=True)
         summaries.append((out / "summary.json").read_bytes())
         for kind in KINDS:
