@@ -26,6 +26,8 @@ MARGIN = 60.0
 # So many nodes are looked at for the scale of a scenario's positions.
 SCALED_MAX = 2000
 ROUNDS = 150
+# It takes that many until a chain of a few nodes is straight.
+ROUNDS_MAX = 3000
 # Colours that those with colour-blindness tell apart (Okabe and Ito).
 FILL = {"host": "#56b4e9", "router": "#e69f00", "switch": "#009e73"}
 ROWS_MAX = 20
@@ -37,16 +39,15 @@ def positions(network: Network) -> dict[str, Point]:
     own = {name: node._spec.get("position") for name, node in nodes.items()}
     if nodes and all(own.values()):
         return {name: (float(at[0]), float(at[1])) for name, at in own.items() if at}
-    return _spread(network)
+    return spread(list(nodes), [(link.a.node.name, link.b.node.name) for link in network.links])
 
 
-def _distances(network: Network) -> list[list[float]]:
+def _distances(names: list[str], links: list[tuple[str, str]]) -> list[list[float]]:
     """Links between each two nodes; a little more than the longest way where there is none."""
-    names = list(network.nodes)
     index = {name: number for number, name in enumerate(names)}
     near: list[list[int]] = [[] for _ in names]
-    for link in network.links:
-        a, b = index[link.a.node.name], index[link.b.node.name]
+    for ends in links:
+        a, b = index[ends[0]], index[ends[1]]
         near[a].append(b)
         near[b].append(a)
     table: list[list[float]] = []
@@ -65,16 +66,16 @@ def _distances(network: Network) -> list[list[float]]:
     return [[min(value, far) for value in row] for row in table]
 
 
-def _spread(network: Network) -> dict[str, Point]:
+def spread(names: list[str], links: list[tuple[str, str]]) -> dict[str, Point]:
     """A layout by stress majorisation: each node moves to where its distances to all others are as they should be."""
-    names = list(network.nodes)
     count = len(names)
-    wanted = _distances(network)
+    wanted = _distances(names, links)
     turn = 2 * math.pi / max(count, 1)
     radius = max(1.0, count / 4)
     at = [(radius * math.cos(turn * number), radius * math.sin(turn * number)) for number in range(count)]
     # Each round looks at all pairs: large networks get fewer.
-    for _ in range(max(5, min(ROUNDS, 2_000_000 // max(count * count, 1)))):
+    pairs = max(count * count, 1)
+    for _ in range(max(5, min(ROUNDS, 2_000_000 // pairs), min(ROUNDS_MAX, 200_000 // pairs))):
         for here in range(count):
             total = x = y = 0.0
             for there in range(count):
@@ -90,6 +91,7 @@ def _spread(network: Network) -> dict[str, Point]:
             if total:
                 at[here] = (x / total, y / total)
     gaps = [math.dist(a, b) for number, a in enumerate(at) for b in at[:number]]
+    at = _lain(at)
     scale = min(max(SPACE, NODE_WIDTH / max(min(gaps, default=1.0), 1e-9)), SPACE_MAX)
     return {name: (x * scale, y * scale) for name, (x, y) in zip(names, at)}
 
@@ -105,6 +107,20 @@ def _apart(at: dict[str, Point]) -> dict[str, Point]:
         return at
     scale = (NODE_WIDTH if gap < NODE_WIDTH else SPACE_MAX) / gap
     return {name: (x * scale, y * scale) for name, (x, y) in at.items()}
+
+
+def _lain(at: list[Point]) -> list[Point]:
+    """Turned so that the longest side lies, and the first node is on the left."""
+    if not at:
+        return at
+    middle_x, middle_y = (math.fsum(values) / len(at) for values in zip(*at))
+    moved = [(x - middle_x, y - middle_y) for x, y in at]
+    xx, yy = math.fsum(x * x for x, _ in moved), math.fsum(y * y for _, y in moved)
+    angle = 0.5 * math.atan2(2 * math.fsum(x * y for x, y in moved), xx - yy)
+    along, across = math.cos(angle), math.sin(angle)
+    turned = [(x * along + y * across, y * along - x * across) for x, y in moved]
+    side = -1.0 if turned[0][0] > 0 else 1.0
+    return [(x * side, y * side) for x, y in turned]
 
 
 def network_svg(network: Network) -> str:
@@ -124,7 +140,7 @@ def network_svg(network: Network) -> str:
         f'style="background: #fff">',
         f"<title>{escape(network.name)}</title>",
     ]
-    labels = [_label(network, link._spec) for link in network.links]
+    labels = [link_label(network, link._spec) for link in network.links]
     alike = len(set(labels)) == 1 and len(labels) > 2
     if alike and labels[0]:
         x, y = left + width / 2, top + height - 12
@@ -161,7 +177,7 @@ def _addresses(node: Node) -> list[str]:
         return []
 
 
-def _label(network: Network, spec: dict[str, object]) -> str:
+def link_label(network: Network, spec: dict[str, object]) -> str:
     """Rate and delay of a link, where both directions are alike."""
     if spec.get("a_to_b") or spec.get("b_to_a"):
         return ""

@@ -16,7 +16,12 @@ from typing import Any, Callable
 from ._error import Error
 
 # The module of each; its function `main` takes the arguments and gives the exit code.
-VERBS = {"export": "windtunnel.export", "prompt": "windtunnel.prompt", "sweep": "windtunnel._sweep_file"}
+VERBS = {
+    "export": "windtunnel.export",
+    "plot": "windtunnel.plot",
+    "prompt": "windtunnel.prompt",
+    "sweep": "windtunnel._sweep_file",
+}
 
 
 def main(name: str, arguments: str) -> int:

@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""One self-contained page per run: what ran, on what, what came out, and plots that can be zoomed, without any network.
+
+The plots are plotly's, whose package ships its script. It goes in compressed, which browsers undo
+(DecompressionStream): 2 MB per page, not 5.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import os
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import Any, Callable
+
+from .._error import Error, refuse
+from .._extras import need
+from ._data import Results, Source, results
+from ._picture import command, ended, topology
+from ._sequence import one_conversation
+from ._series import QUANTITIES, curves, pick, rtt_curves
+from ._style import COLOURS, encode, scale
+
+# A curve of more points is drawn by the least and the greatest of each of so many spans, which the page says.
+POINTS_MAX = 8000
+BYTES_SHOWN = 20_000
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
+
+
+def report(run: Source, path: str | os.PathLike[str] | None = None) -> Path:
+    """Writes a report of a run: one HTML file that needs nothing else, offline too.
+
+    Parameters
+    ----------
+    run : Run or path
+        A run that has ended, or its folder.
+    path : path, optional
+        File to write; ``report.html`` in the run's folder by default.
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+    """
+    source = results(run)
+    target = source.folder / "report.html" if path is None else Path(path)
+    page = _page(source)
+    try:
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        refuse(f"cannot write {target}: {error.strerror}")
+    return target
+
+
+def _trace(number: int, name: str, x: Any, y: Any, style: str) -> dict[str, Any]:
+    return {
+        "x": x,
+        "y": y,
+        "name": name,
+        "mode": "markers" if style == "dots" else "lines",
+        "marker": {"size": 3, "color": COLOURS[number % len(COLOURS)]},
+        "line": {
+            "shape": "vh" if style == "steps" else "linear",
+            "width": 1.5,
+            "color": COLOURS[number % len(COLOURS)],
+            "dash": DASHES[number % len(DASHES)],
+        },
+    }
+
+
+def _thin(x: Any, y: Any) -> tuple[list[float], list[float]]:
+    """Least and greatest value of each span, in their order."""
+    if len(x) <= POINTS_MAX:
+        return x.tolist(), y.tolist()
+    numpy = need("numpy", "reports")
+    kept: list[int] = []
+    for part in numpy.array_split(numpy.arange(len(x)), POINTS_MAX // 2):
+        kept += sorted({int(part[y[part].argmin()]), int(part[y[part].argmax()])})
+    return x[kept].tolist(), y[kept].tolist()
+
+
+def _plot(source: Results, title: str, lines: list[Any], unit: str, what: str) -> dict[str, Any]:
+    """Traces and layout of one plot over time."""
+    by, unit = scale(max((float(one.y.max()) for one in lines if len(one.y)), default=0.0), unit)
+    traces = []
+    for number, one in enumerate(lines):
+        x, y = _thin(one.x, one.y / by)
+        traces.append(_trace(number, one.name, x, y, one.style))
+    thinned = any(len(one.x) > POINTS_MAX for one in lines)
+    note = " (long curves: least and greatest value of each span)" if thinned else ""
+    return _layout(source, traces, f"{title}{note}", f"{what} ({unit})", "tozero")
+
+
+def _layout(source: Results, traces: list[dict[str, Any]], title: str, label: str, mode: str) -> dict[str, Any]:
+    lines = [
+        {"type": "line", "x0": one.time_s, "x1": one.time_s, "y0": 0, "y1": 1, "yref": "paper", "line": _EVENT_LINE}
+        for one in source.events
+    ]
+    notes = [
+        {"x": one.time_s, "y": 1, "yref": "paper", "text": escape(one.label), "showarrow": False, "textangle": -90}
+        | {"xanchor": "right", "yanchor": "top", "font": {"size": 10, "color": "#555"}}
+        for one in source.events
+    ]
+    layout = {
+        "title": {"text": title, "x": 0, "xref": "paper", "font": {"size": 15}},
+        "xaxis": {"title": {"text": "virtual time (s)"}, "gridcolor": "#ddd"},
+        "yaxis": {"title": {"text": label}, "rangemode": mode, "gridcolor": "#ddd"},
+        "legend": {"orientation": "h", "y": -0.25},
+        "showlegend": True,
+        "height": 400,
+        "margin": {"l": 70, "r": 20, "t": 50, "b": 60},
+        "shapes": lines,
+        "annotations": notes,
+    }
+    return {"data": traces, "layout": layout}
+
+
+_EVENT_LINE = {"color": "#767676", "width": 1, "dash": "dot"}
+
+
+def _bars(bars: list[tuple[float, int, int]]) -> tuple[list[float | None], list[float | None]]:
+    """Upright strokes as one curve with gaps."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for time_s, first, after in bars:
+        x += [time_s, time_s, None]
+        y += [first, after, None]
+    return x, y
+
+
+def _sequence(source: Results) -> dict[str, Any]:
+    from ._sequence import joined, span, thinned
+
+    one = one_conversation(source, None)
+    trace = source.sequence(one)
+    low, high = span(trace, None, None)
+    traces = []
+    kinds = (("data", trace.new, 2), ("SACK block", trace.sacks, 6), ("retransmission", trace.again, 4))
+    for name, bars, number in kinds:
+        x, y = _bars(joined(bars, low, high))
+        traces.append(_trace(number, name, x, y, "line"))
+        traces[-1]["line"]["dash"] = "solid"
+    for name, points, number in (("acknowledged", trace.acks, 0), ("advertised window", trace.windows, 3)):
+        kept = thinned(points, low, high)
+        traces.append(_trace(number, name, [time_s for time_s, _ in kept], [at for _, at in kept], "line"))
+        traces[-1]["line"]["shape"] = "hv"
+    title = f"Time-sequence: {escape(one.name)}, seen at {escape(one.interface)}"
+    return _layout(source, traces, title, "position in the stream (B)", "normal")
+
+
+def _plots(source: Results) -> tuple[list[dict[str, Any]], list[str]]:
+    """Those that the run has data for, and why others are not there."""
+
+    def throughput() -> dict[str, Any]:
+        shown, _ = pick(source, None)
+        return _plot(source, "Throughput", curves(source, "throughput_bps", 1, shown), "b/s", "throughput")
+
+    def queues(name: str) -> dict[str, Any]:
+        column, factor, unit, what = QUANTITIES[name]
+        shown, _ = pick(source, None, "mean_wait_ns")
+        return _plot(source, f"Queues: {name}", curves(source, column, factor, shown), unit, what)
+
+    def rtt() -> dict[str, Any]:
+        return _plot(source, "Round-trip time", rtt_curves(source, None, "auto"), "s", "round-trip time")
+
+    makers: list[Callable[[], dict[str, Any]]] = [
+        throughput,
+        *(partial(queues, name) for name in QUANTITIES),
+        rtt,
+        partial(_sequence, source),
+    ]
+    found: list[dict[str, Any]] = []
+    missing: list[str] = []
+    for make in makers:
+        try:
+            found.append(make())
+        except Error as error:
+            if str(error) not in missing:
+                missing.append(str(error))
+    return found, missing
+
+
+def _table(head: list[str], rows: list[list[object]]) -> str:
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _printed(source: Results, name: str) -> str:
+    """The begin of what a program printed."""
+    try:
+        with (source.folder / name).open("rb") as file:
+            text = file.read(BYTES_SHOWN + 1)
+    except OSError:
+        return ""
+    if not text:
+        return ""
+    cut = "\n(cut here)" if len(text) > BYTES_SHOWN else ""
+    shown = text[:BYTES_SHOWN].decode("utf-8", "replace") + cut
+    return f"<details><summary>{escape(name)}</summary><pre>{escape(shown)}</pre></details>"
+
+
+def _facts(source: Results) -> str:
+    summary, manifest = source.summary, source.manifest
+    scenario = manifest.get("scenario") or {}
+    rows: list[list[object]] = [
+        ["scenario", f"{summary['scenario']} (sha256 {scenario.get('sha256')})"],
+        ["seed", summary["seed"]],
+        ["digest", summary["digest"] or "none"],
+        ["ended", summary["ended"]],
+        ["virtual time", f"{source.end_s:g} s"],
+        ["frames", summary["frames"]],
+        ["system calls", summary["syscalls"]],
+        ["windtunnel", manifest.get("windtunnel_version")],
+        ["kernels", ", ".join(f"{one['release']} (sha256 {one['sha256']})" for one in manifest.get("kernels", []))],
+        ["host", f"{manifest['host']['os']}, Linux {manifest['host']['kernel_release']}" if "host" in manifest else ""],
+    ]
+    return _table(["", ""], rows)
+
+
+def _body(source: Results) -> str:
+    summary = source.summary
+    problems = [*summary["failed_expectations"], *(_warning(one) for one in summary["warnings"])]
+    warnings = "".join(f"<li>{escape(text)}</li>" for text in problems) or "<li>none</li>"
+    programs: list[list[object]] = [
+        [
+            one["node"],
+            command(one, 200),
+            ended(one),
+            "" if one["start_ns"] is None else f"{one['start_ns'] / 1e9:.6f}",
+            "" if one["end_ns"] is None else f"{one['end_ns'] / 1e9:.6f}",
+        ]
+        for one in summary["processes"]
+    ]
+    printed = "".join(_printed(source, one[name]) for one in summary["processes"] for name in ("stdout", "stderr"))
+    links: list[list[object]] = []
+    for link in summary["links"]:
+        for a, b, way in ((link["a"], link["b"], "a_to_b"), (link["b"], link["a"], "b_to_a")):
+            one = link[way]
+            drops = ", ".join(f"{cause} {count}" for cause, count in one["drops"].items()) or "0"
+            links.append([f"{a} \u2192 {b}", one["frames"], one["delivered_frames"], one["delivered_bytes"], drops])
+    inputs: list[list[object]] = [
+        [one["path"], one["sha256"]]
+        for key in ("sources", "programs")
+        for one in source.manifest.get(key, [])
+        if isinstance(one, dict) and "sha256" in one
+    ]
+    drawing = base64.b64encode(encode(topology(source), "svg")).decode()
+    return (
+        f"<h1>{escape(source.label)}</h1>{_facts(source)}<h2>Warnings</h2><ul>{warnings}</ul>"
+        f'<h2>Network</h2><img alt="the network" src="data:image/svg+xml;base64,{drawing}">'
+        f"<h2>Plots</h2>\0<h2>Programs</h2>"
+        f"{_table(['node', 'command', 'end', 'start (s)', 'end (s)'], programs)}{printed}<h2>Links</h2>"
+        f"{_table(['direction', 'frames', 'delivered frames', 'delivered bytes', 'dropped frames'], links)}"
+        f"<h2>Inputs</h2><details><summary>{len(inputs)} files</summary>{_table(['file', 'sha256'], inputs)}</details>"
+    )
+
+
+def _warning(one: Any) -> str:
+    if not isinstance(one, dict):
+        return str(one)
+    return ", ".join(f"{key}: {value}" for key, value in one.items() if value is not None)
+
+
+_STYLE = (
+    "body{font:15px/1.45 sans-serif;max-width:1100px;margin:2em auto;padding:0 1em;color:#111}"
+    "table{border-collapse:collapse;margin:.5em 0;display:block;overflow-x:auto}"
+    "td,th{border-bottom:1px solid #ddd;padding:.25em .7em;text-align:left;overflow-wrap:anywhere}"
+    "pre{background:#f5f5f5;padding:.7em;overflow:auto;max-height:30em}img{max-width:100%}"
+)
+
+_SCRIPT = """
+(async () => {
+  const packed = Uint8Array.from(atob(document.getElementById("library").textContent), (c) => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+  const plots = JSON.parse(document.getElementById("plots").textContent);
+  for (let i = 0; i < plots.length; i++)
+    await Plotly.newPlot("plot" + i, plots[i].data, plots[i].layout, { responsive: true, displaylogo: false });
+})().catch((error) => {
+  document.getElementById("failed").textContent = "The plots need a browser of 2023 or later: " + error;
+});
+"""
+
+
+def _page(source: Results) -> str:
+    library = need("plotly.offline", "reports").get_plotlyjs().encode()
+    packed = base64.b64encode(gzip.compress(library, 9, mtime=0)).decode()
+    found, missing = _plots(source)
+    frames = "".join(f'<div id="plot{number}"></div>' for number in range(len(found)))
+    frames += '<p id="failed"></p>' + "".join(f"<p>{escape(text)}</p>" for text in missing)
+    # Within a script, `<` could end it.
+    data = json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(source.label)}</title>'
+        f"<style>{_STYLE}</style></head><body>{_body(source).replace(chr(0), frames, 1)}"
+        f'<script type="text/plain" id="library">{packed}</script>'
+        f'<script type="application/json" id="plots">{data}</script><script>{_SCRIPT}</script></body></html>\n'
+    )
