@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
-# Colours of Okabe and Ito, which those with colour-blindness tell apart, in an order whose greys differ; without yellow,
+# Colours of Okabe and Ito, which those with colour-blindness tell apart, in an order whose greys differ; yellow is
 # too pale for lines. With each goes a line style, so that they differ without any colour.
 COLOURS = ("#0072b2", "#e69f00", "#000000", "#009e73", "#d55e00", "#56b4e9", "#cc79a7")
 DASHES = (
