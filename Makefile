@@ -88,7 +88,7 @@ release-check: setup-run build dist
 
 # The pages are checked, too: links, anchors, pages that nothing leads to. What a browser gets is all in target/site.
 docs: setup-docs
-	tools=$$(scripts/python-tools docs) && NO_MKDOCS_2_WARNING=1 "$$tools/mkdocs" build --quiet --clean
+	tools=$$(scripts/python-tools docs) && NO_MKDOCS_2_WARNING=1 "$$tools/mkdocs" build --strict --clean
 	$(PYTHON) scripts/check_site.py target/site
 
 reference: setup-run build
