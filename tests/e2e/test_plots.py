@@ -151,3 +151,27 @@ except windtunnel.Error as error:
     done = python(study_python, script, measured)
     assert done.returncode == 0, done.stderr
     assert said in done.stdout
+
+
+def test_windows_are_those_of_the_kernels(measured: Path, study_python: Path, tmp_path: Path) -> None:
+    columns = "time_ns,node,local_address,local_port,remote_address,remote_port,cwnd_packets,ssthresh_packets,srtt_us"
+    lines = [
+        columns,
+        "1000000,h1,10.0.0.1,99,10.0.1.2,5201,10,,20000",
+        "2000000,h1,10.0.0.1,99,10.0.1.2,5201,14,7,24000",
+    ]
+    (tmp_path / "tcp.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "summary.json").write_bytes((measured / "summary.json").read_bytes())
+    (tmp_path / "manifest.json").write_bytes((measured / "manifest.json").read_bytes())
+    script = """
+import sys
+from windtunnel import plot
+ax = plot.cwnd(sys.argv[1]).axes[0]
+window, threshold = [line for line in ax.lines if line.get_gid() != "event"]
+assert window.get_label() == "h1 10.0.0.1:99 → 10.0.1.2:5201" and list(window.get_ydata()) == [10, 14]
+assert list(threshold.get_ydata()) == [7] and ax.get_ylabel() == "congestion window (packets)"
+ax = plot.rtt(sys.argv[1]).axes[0]
+assert ax.get_ylabel() == "round-trip time (ms)" and list(ax.lines[0].get_ydata()) == [20, 24]
+"""
+    done = python(study_python, script, tmp_path)
+    assert done.returncode == 0, done.stderr

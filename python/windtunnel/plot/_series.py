@@ -242,15 +242,24 @@ def queue(
 # TCP as the kernels see it.
 
 
+def _ends(line: dict[str, str]) -> str:
+    """Which connection a line of tcp.csv is about, and at which end."""
+    ends = []
+    for end in ("local", "remote"):
+        address, port = line[f"{end}_address"], line[f"{end}_port"]
+        ends.append(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
+    return f"{line['node']} {ends[0]} → {ends[1]}"
+
+
 def _tcp_curves(source: Results, column: str, factor: float, hint: str) -> list[Curve]:
     """One column of tcp.csv, one curve per connection."""
     numpy = need("numpy", "plots")
     by_ends: dict[str, tuple[list[float], list[float]]] = {}
     for line in source.table("tcp.csv", hint):
-        if column not in line:
+        if not {column, "local_address", "remote_address"} <= line.keys():
             refuse(f"tcp.csv of {source.folder} has no column {column}", "repeat the run with this version")
         if line[column]:
-            times, values = by_ends.setdefault(f"{line['node']} {line['local']} → {line['remote']}", ([], []))
+            times, values = by_ends.setdefault(_ends(line), ([], []))
             times.append(float(line["time_ns"]) / 1e9)
             values.append(float(line[column]) * factor)
     return [Curve(name, numpy.array(x), numpy.array(y), "line") for name, (x, y) in by_ends.items()]
