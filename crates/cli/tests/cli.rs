@@ -70,6 +70,7 @@ fn help_of_every_verb() {
     help(&["shell"], "help/shell.txt");
     help(&["exec"], "help/exec.txt");
     help(&["export"], "help/export.txt");
+    help(&["plot"], "help/plot.txt");
     help(&["prompt"], "help/prompt.txt");
     help(&["sweep"], "help/sweep.txt");
     help(&["ps"], "help/ps.txt");

@@ -13,6 +13,7 @@ mod image;
 mod kernel;
 mod logs;
 mod man;
+mod plot;
 mod prompt;
 mod ps;
 mod run;
@@ -34,6 +35,7 @@ use windtunnel_scenario::Scenario;
 pub enum Verb {
     Run(run::Args),
     Demo(demo::Args),
+    Plot(plot::Args),
     Prompt(prompt::Args),
     Sweep(sweep::Args),
     Shell(shell::Args),
@@ -61,6 +63,7 @@ impl Verb {
         match self {
             Self::Run(args) => run::run(&args),
             Self::Demo(args) => demo::run(&args),
+            Self::Plot(args) => plot::run(&args),
             Self::Prompt(args) => prompt::run(&args),
             Self::Sweep(args) => sweep::run(&args),
             Self::Shell(args) => shell::run(&args),
