@@ -16,10 +16,13 @@ from ._extras import need
 __all__ = ["Table"]
 
 # Columns of names and the like: what is in them is text, whatever it looks like.
-TEXT = frozenset(
-    """algorithm command congestion_control destination dev event family flags from interface kind link name node process
-    program protocol qdisc seen_at source state text to""".split()
-)
+# fmt: off
+TEXT = frozenset((
+    "algorithm", "command", "congestion_control", "destination", "dev", "event", "family", "flags", "from",
+    "interface", "kind", "link", "name", "node", "process", "program", "protocol", "qdisc", "seen_at", "source",
+    "state", "text", "to",
+))
+# fmt: on
 INT64_MAX = 2**63 - 1
 # As many lines are shown in a notebook.
 SHOWN_ROWS = 10
