@@ -132,7 +132,8 @@ def test_all_tables_become_parquet(
         [engine, "export", result.out, "--parquet", tmp_path / "tables"], check=True, stdout=subprocess.PIPE, text=True
     )
     names = [Path(line.partition(": ")[0]).name for line in done.stdout.splitlines()]
-    assert names == ["events.parquet", "flows.parquet", "links.parquet", "processes.parquet"]
+    tables = ("events", "flows", "links", "mptcp", "processes", "qdiscs", "tcp")
+    assert names == [f"{table}.parquet" for table in tables]
     script = "import json, polars, sys; print(json.dumps(polars.read_parquet(sys.argv[1]).to_dict(as_series=False)))"
     command: list[str | Path] = [study_python, "-c", script, tmp_path / "tables/links.parquet"]
     loaded: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)

@@ -170,7 +170,7 @@ def test_rings_of_switches() -> None:
 
 def test_measuring_changes_nothing() -> None:
     digests = []
-    for measure, files in ((None, []), (0.01, ["links", "mptcp", "qdiscs", "tcp"]), ({"tcp": 0.001}, ["tcp"])):
+    for measure, files in ((None, []), (0.01, ["flows", "links", "mptcp", "qdiscs", "tcp"]), ({"tcp": 0.001}, ["tcp"])):
         net = wt.Network(measure=measure)
         h1, h2 = net.add_node("h1"), net.add_node("h2")
         net.add_link(h1, h2, rate="1Mbit", queue=10)

@@ -236,7 +236,7 @@ impl Builder<'_> {
                     self.options.digest,
                     capture,
                 );
-                port.flows = self.scenario.run.measure.any().then(Box::default);
+                port.flows = self.scenario.run.measure.links.map(|_| Box::default());
                 ports[from.node.index()][from.index as usize] = Some(port);
             }
         }

@@ -54,6 +54,11 @@ struct Totals {
 }
 
 impl Measure {
+    /// Whether links are among what is measured.
+    pub fn has_links(&self) -> bool {
+        self.series.iter().any(|due| matches!(due.what, What::Links(_)))
+    }
+
     /// What `measures` asks for; nothing if it asks for nothing.
     ///
     /// # Errors

@@ -433,7 +433,7 @@ impl Simulation {
         let books = &mut self.books;
         books.out.write_summary(&summary)?;
         books.out.write_events(&events)?;
-        if self.measure.is_some() {
+        if self.measure.as_ref().is_some_and(Measure::has_links) {
             let name =
                 |node: usize, port: usize| format!("{}:{}", books.shared.nodes[node], books.interfaces[node][port]);
             books.out.write_flows(&flows::table(&self.nodes, name))?;

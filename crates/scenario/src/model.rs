@@ -71,11 +71,6 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Whether there is anything to measure.
-    pub fn any(&self) -> bool {
-        *self != Self::default()
-    }
-
     /// All of them, after each `interval`.
     pub fn all(interval: SimDuration) -> Self {
         let each = Some(interval);
