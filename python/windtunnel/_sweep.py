@@ -387,5 +387,5 @@ def _write_files(plan: Sweep, store: Store, results: SweepResults) -> None:
         "wide": results.wide,
     }
     write(store.folder / PLAN, json.dumps(summary, indent=1) + "\n")
-    results.cells().to_csv(store.folder / CELLS_TABLE)
-    results.table().to_csv(store.folder / TABLE)
+    write(store.folder / CELLS_TABLE, results.cells().to_csv())
+    write(store.folder / TABLE, results.table().to_csv())

@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-import os
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +14,8 @@ from ._error import Error, refuse
 from ._extras import need
 from ._sweep_cell import Record
 from ._sweep_plan import Point, canonical, canonical_json, did_you_mean, hash_of
-from ._sweep_store import RUNS, write
+from ._sweep_store import RUNS
+from ._table import Table
 
 LEVEL = 0.95
 STATISTICS = ("n", "mean", "std", "ci95_low", "ci95_high", "median")
@@ -74,89 +71,9 @@ def student(freedom: int) -> float:
     return float(special.stdtrit(freedom, (1 + LEVEL) / 2))
 
 
-class Table:
-    """Rows with the same columns. Iterate over it, index it, or write it to a file.
-
-    Attributes
-    ----------
-    rows : list of dict
-    columns : list of str
-    """
-
-    def __init__(self, rows: Iterable[Row], columns: Sequence[str]) -> None:
-        self.columns = list(columns)
-        self.rows: list[Row] = [{name: row.get(name) for name in self.columns} for row in rows]
-
-    def __iter__(self) -> Any:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, number: int) -> Row:
-        return self.rows[number]
-
-    def column(self, name: str) -> list[Any]:
-        """One column."""
-        if name not in self.columns:
-            refuse(
-                f"there is no column `{name}`; there are {', '.join(self.columns)}", did_you_mean(name, self.columns)
-            )
-        return [row[name] for row in self.rows]
-
-    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The text of a CSV file, which is written if a path is given. A value that is not there is empty."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([_cell(row[name]) for name in self.columns] for row in self.rows)
-        return self._written(text.getvalue(), path)
-
-    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
-        """A JSON list of the rows, which is written if a path is given."""
-        return self._written(json.dumps(self.rows, indent=1) + "\n", path)
-
-    def to_polars(self) -> Any:
-        """As a data frame of Polars; its `to_pandas` and `to_arrow` lead on."""
-        polars = need("polars", "data frames")
-        columns = {name: [_scalar(row[name]) for row in self.rows] for name in self.columns}
-        return polars.DataFrame({name: _unified(column) for name, column in columns.items()})
-
-    def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Writes a Parquet file."""
-        frame = self.to_polars()
-        try:
-            frame.write_parquet(path)
-        except OSError as error:
-            raise Error(f"cannot write {path}: {error.strerror or error}") from None
-
-    def _written(self, text: str, path: str | os.PathLike[str] | None) -> str:
-        if path is not None:
-            write(Path(path), text)
-        return text
-
-    def __str__(self) -> str:
-        cells = [self.columns, *([_short(row[name]) for name in self.columns] for row in self.rows)]
-        widths = [max(len(line[number]) for line in cells) for number in range(len(self.columns))]
-        return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)).rstrip() for line in cells)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        lines = (
-            "<tr>" + "".join(f"<td>{escape(_short(row[name]))}</td>" for name in self.columns) + "</tr>"
-            for row in self.rows
-        )
-        return f"<table><tr>{head}</tr>{''.join(lines)}</table>"
-
-
-def _cell(value: Any) -> Any:
-    if isinstance(value, float):
-        return repr(value)
-    return "" if value is None else _scalar(value)
+def table_of(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], name: str) -> Table:
+    """Rows as a table. What is neither a number nor a text becomes one, and so do all of a column that has both."""
+    return Table({column: _unified([_scalar(row.get(column)) for row in rows]) for column in columns}, name)
 
 
 def _scalar(value: Any) -> Any:
@@ -164,19 +81,10 @@ def _scalar(value: Any) -> Any:
 
 
 def _unified(column: list[Any]) -> list[Any]:
-    """Of one type: numbers as they are, all else as text."""
     kinds = {type(value) for value in column if value is not None}
-    if kinds <= {int, float} and float in kinds:
-        return [None if value is None else float(value) for value in column]
-    if len(kinds) > 1:
+    if len(kinds) > 1 and not kinds <= {int, float}:
         return [None if value is None else str(value) for value in column]
     return column
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return "-" if value is None else str(_scalar(value))
 
 
 class SweepResults:
@@ -250,7 +158,7 @@ class SweepResults:
             for record in self.records
             if record["error"] is None
         ]
-        return Table(rows, [*self.parameters, "seed", *self.values])
+        return table_of(rows, [*self.parameters, "seed", *self.values], self.name)
 
     def sample(self, value: str, **parameters: Any) -> list[float]:
         """What was measured at the points that have these parameters, in the order of the seeds."""
@@ -299,7 +207,7 @@ class SweepResults:
                 sample = [one[value] for one in measured if one.get(value) is not None]
                 if sample:
                     rows.append({**point, "value": value, **vars(estimate(sample))})
-        return Table(rows, [*self.parameters, "value", *STATISTICS])
+        return table_of(rows, [*self.parameters, "value", *STATISTICS], self.name)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as ``windtunnel sweep --json`` prints it."""
@@ -321,7 +229,7 @@ class SweepResults:
                 for record in self.failed
             ],
             "wide": self.wide,
-            "table": self.table().rows,
+            "table": self.table().rows(),
         }
 
     def check(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import html
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -164,13 +165,19 @@ class Table:
 
     # As a file.
 
+    def to_csv(self) -> str:
+        """The text of a CSV file, as the engine writes it: a line of names, then one for each row; nothing for None."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self._columns)
+        writer.writerows(zip(*([_field(value) for value in values] for values in self._columns.values())))
+        return text.getvalue()
+
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Writes it as the engine does: a line of names, then one for each row; nothing stands for None."""
+        """Writes what :meth:`to_csv` gives."""
         try:
             with Path(path).open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(self._columns)
-                writer.writerows(zip(*([_field(value) for value in values] for values in self._columns.values())))
+                file.write(self.to_csv())
         except OSError as error:
             raise Error(f"cannot write {path}: {error.strerror}") from None
 
@@ -181,6 +188,12 @@ class Table:
             frame.write_parquet(os.fspath(path))
         except OSError as error:
             raise Error(f"cannot write {path}: {error}") from None
+
+    def __str__(self) -> str:
+        """All rows, aligned; as wide as its columns need."""
+        cells = [self.columns, *([_short(value) for value in row] for row in zip(*self._columns.values()))]
+        widths = [max(map(len, column)) for column in zip(*cells)]
+        return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths)).rstrip() for line in cells)
 
     def __repr__(self) -> str:
         return f"<Table of {self.name}: {len(self)} rows of {', '.join(self._columns)}>"
@@ -250,6 +263,12 @@ def _boolean(text: str) -> bool:
 
 def _field(value: Any) -> Any:
     return str(value).lower() if isinstance(value, bool) else value
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "-" if value is None else str(value)
 
 
 def _kind(values: Sequence[Any]) -> str:

@@ -105,8 +105,8 @@ def test_statistics_are_those_of_the_textbook(script: Script, tmp_path: Path) ->
 def known(seed, x):
     return {"y": [4.0, 7.0, 1.0, 10.0][seed] + x, "z": None if seed else 3}
 found = wt.sweep(known, {"x": [0, 100]}, seeds=range(4), workers=2)
-print(json.dumps(found.table().rows))
-found.table().to_parquet("table.parquet")
+print(json.dumps(found.table().rows()))
+found.table().write_parquet("table.parquet")
 import polars
 print(polars.read_parquet("table.parquet").shape)
 """
