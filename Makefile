@@ -11,8 +11,12 @@ CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 # Property tests draw the same cases on every machine; PROPTEST_RNG_SEED=N draws others, and fuzzing is for the rest.
 export PROPTEST_RNG_SEED ?= 20260101
 SHELL_SCRIPTS := .ci/run examples/build scripts/bare-install scripts/bare-root scripts/fuzz scripts/python-tools scripts/setup-system
+<<<<<<< ours
 PYTHON_SCRIPTS := kernel/build kernel/profile/record $(wildcard kernel/profile/*.py python/*.py python/windtunnel/*.py python/windtunnel/plot/*.py bench/*.py examples/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py tests/storms/*.py)
-C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]' 'tests/storms/*.c')
+=======
+PYTHON_SCRIPTS := kernel/build kernel/profile/record $(wildcard kernel/profile/*.py python/*.py python/windtunnel/*.py python/windtunnel/plot/*.py bench/*.py examples/*.py figures/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py tests/storms/*.py)
+>>>>>>> theirs
+C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]' 'tests/storms/*.c' 'figures/*.c')
 
 .PHONY: help demo build examples kernel test test-from-nothing test-e2e test-full fuzz bench dist release-check docs reference lint format setup-%
 .NOTPARALLEL:
@@ -30,6 +34,7 @@ help:
 	@echo 'make release-check  also that both and this checkout give the same digests'
 	@echo 'make docs       the documentation as a site: target/site'
 	@echo 'make reference  docs/reference, of schemas, help and docstrings'
+	@echo 'make figures    figures of papers, measured anew: docs/figures (make figure-goodput-loss: one of them)'
 	@echo 'make lint       formatting, linters, licences, rules of this tree'
 	@echo 'make format     what can be mended by a tool'
 
@@ -82,6 +87,13 @@ dist: setup-build setup-dist kernel
 	$(CARGO) build --locked --profile dist --target $(TARGET) --package windtunnel \
 		--config 'target.$(TARGET).rustflags=[$(MAPPED_PATHS)]'
 	$(PYTHON) scripts/dist.py target/$(TARGET)/dist/windtunnel
+
+# Figures of papers, each a page in docs/figures: all of them, or one by its name (make figure-goodput-loss). Half an hour in all.
+FIGURES := goodput-loss mptcp-buffers datacenter chain core-chain
+.PHONY: figures $(FIGURES:%=figure-%)
+figures: $(FIGURES:%=figure-%)
+$(FIGURES:%=figure-%): figure-%: setup-run kernel build
+	tools=$$(scripts/python-tools study) && "$$tools/python" figures/$(subst -,_,$*).py $(FIGURE_ARGS)
 
 release-check: setup-run build dist
 	$(PYTHON) scripts/release_check.py $(ENGINE) dist

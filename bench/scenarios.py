@@ -46,10 +46,10 @@ def chain(count: int, link: Mapping, stop: str, **run: Any) -> Mapping:
     return scenario(nodes, links, stop, **run)
 
 
-def udp_chain(count: int, seconds: int) -> Mapping:
+def udp_chain(count: int, seconds: int, rate: str = UDP_RATE) -> Mapping:
     """The chain of the DCE paper's figure 2: iperf3 sends 100 Mb/s of 1470-byte datagrams from end to end."""
     result = chain(count, {"rate": "1Gbit", "delay": "1ms"}, stop=f"{seconds + 5}s")
-    client = f"iperf3 --client 10.0.{count - 1}.2 --udp --bitrate {UDP_RATE} --length {UDP_PAYLOAD_BYTES}"
+    client = f"iperf3 --client 10.0.{count - 1}.2 --udp --bitrate {rate} --length {UDP_PAYLOAD_BYTES}"
     result["nodes"][f"n{count}"]["processes"] = [{"exec": "iperf3 --server --one-off"}]
     result["nodes"]["n1"]["processes"] = [{"exec": f"{client} --time {seconds} --json", "start": "1s"}]
     return result

@@ -155,11 +155,7 @@ class Network(MininetNames):
                 )
         run: dict[str, Any] = {"stop": time_text(stop, "stop"), "seed": seed}
         if measure is not None:
-            options["measure"] = (
-                {kind: time_text(interval, f"measure {kind}") for kind, interval in measure.items()}
-                if isinstance(measure, Mapping)
-                else time_text(measure, "measure")
-            )
+            options["measure"] = _measures(measure)
         run.update({key: value for key, value in {"capture": capture, **options}.items() if value is not None})
         defaults: dict[str, Any] = {"link": {**DEFAULT_LINK, **link_values(link or {})}}
         if node:
@@ -493,6 +489,20 @@ class Network(MininetNames):
         self._ends.update(dict.fromkeys(endpoints, link))
         return link
 
+    def measure(self, interval: Time | Mapping[str, Time]) -> Network:
+        """Has every run measured after each `interval`: see the option of that name of :class:`Network`.
+
+        Examples
+        --------
+        >>> import windtunnel as wt
+        >>> wt.topology.star(3).measure({"qdiscs": "1ms"}).to_dict()["run"]["measure"]
+        {'qdiscs': '1ms'}
+        """
+        self._must_not_be_live("what is measured is fixed")
+        self._spec.setdefault("run", {})["measure"] = _measures(interval)
+        self._changed()
+        return self
+
     def at(self, time: Time) -> Moment:
         """A time of the scenario: ``net.at("5s").set(link, loss="1%")``."""
         return Moment(self, time_text(time, "at"))
@@ -600,6 +610,12 @@ class Network(MininetNames):
         from ._draw import network_svg
 
         return network_svg(self)
+
+
+def _measures(interval: Time | Mapping[str, Time]) -> str | dict[str, str]:
+    if isinstance(interval, Mapping):
+        return {kind: time_text(each, f"measure {kind}") for kind, each in interval.items()}
+    return time_text(interval, "measure")
 
 
 def _examined(folder: str, file: Path, *options: str) -> str:
