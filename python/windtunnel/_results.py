@@ -18,7 +18,7 @@ __all__ = ["Results"]
 MEASURE = 'run it again with `--measure 10ms`, or net.run(measure="10ms"): measuring changes nothing in a run'
 CAPTURE = 'run it again with `capture: all` under `run:` of the scenario, or Network(capture="all")'
 # What to do for a series that is not there.
-HINTS = {"links": MEASURE, "flows": MEASURE, "qdiscs": MEASURE}
+HINTS = dict.fromkeys(("links", "flows", "tcp", "mptcp", "qdiscs"), MEASURE)
 SAMPLE = "what series there are, and what has them written, is in docs/results.md"
 
 

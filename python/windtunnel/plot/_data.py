@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import copy
-import csv
 import hashlib
-import json
 import math
 import os
+from collections.abc import Mapping
+from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Union
@@ -17,7 +17,9 @@ from .._draw import Point, link_label, positions, spread
 from .._error import Error, refuse
 from .._extras import need
 from .._network import Network
-from .._units import time_ns
+from .._results import Results
+from .._table import Table
+from .._units import rate_text, time_text
 from .._yaml import load
 from ._tcp import Conversation, Sequence, conversations, follow
 
@@ -32,11 +34,8 @@ class HasOut(Protocol):
     def out(self) -> Path: ...
 
 
-Source = Union["Results", HasOut, str, "os.PathLike[str]"]
+Source = Union[Results, HasOut, str, "os.PathLike[str]"]
 """What plots take: a run that has ended, or the folder of its results."""
-
-MEASURE_HINT = 'run it again with `--measure 10ms`, or net.run(measure="10ms"): measuring changes nothing'
-CAPTURE_HINT = 'run it again with `capture: all` under `run:` of the scenario, or Network(capture="all")'
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,29 @@ class Direction:
         return self.columns["time_ns"] / 1e9
 
 
+_QDISC = ("node", "netns", "interface", "kind", "handle")
+_QDISC_TEXTS = (*_QDISC, "parent", "internals")
+
+
+@dataclass(frozen=True)
+class Queueing:
+    """The samples of one queueing discipline of a node's kernel."""
+
+    interface: str
+    """``node:interface``."""
+    kind: str
+    handle: str
+    columns: dict[str, Numbers]
+
+    @property
+    def name(self) -> str:
+        return f"{self.interface} {self.kind}" + ("" if self.handle == "0:" else f" {self.handle}")
+
+    @property
+    def time_s(self) -> Numbers:
+        return self.columns["time_ns"] / 1e9
+
+
 @dataclass(frozen=True)
 class Event:
     """Something that happened to a link; it is marked in all plots over time."""
@@ -68,45 +90,13 @@ class Event:
     """``up``, ``down`` or ``set``."""
 
 
-class Results:
-    """The folder of a run; files are read when they are asked for, and once."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._kept: dict[str, Any] = {}
+class RunData(Results):
+    """The results of a run with what plots make of them; files are read when they are asked for, and once."""
 
     def _keep(self, name: str, make: Any) -> Any:
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
-
-    def _json(self, name: str) -> dict[str, Any]:
-        path = self.folder / name
-        try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            refuse(
-                f"{self.folder} has no {name}", "name the folder of a run that has ended: `windtunnel run --out DIR`"
-            )
-        except OSError as error:
-            refuse(f"cannot read {path}: {error.strerror}")
-        except ValueError as error:
-            refuse(f"{path} is damaged: {error}", "repeat the run")
-        if not isinstance(found, dict):
-            refuse(f"{path} is no summary of a run", "repeat the run")
-        return found
-
-    @property
-    def summary(self) -> dict[str, Any]:
-        """What summary.json has."""
-        found: dict[str, Any] = self._keep("summary", lambda: self._json("summary.json"))
-        return found
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """What manifest.json has."""
-        found: dict[str, Any] = self._keep("manifest", lambda: self._json("manifest.json"))
-        return found
 
     @property
     def label(self) -> str:
@@ -119,24 +109,17 @@ class Results:
 
     # Series.
 
-    def table(self, name: str, hint: str) -> list[dict[str, str]]:
-        """The lines of a CSV file of the run."""
-        found: list[dict[str, str]] = self._keep(name, lambda: self._table(name, hint))
-        return found
-
-    def _table(self, name: str, hint: str) -> list[dict[str, str]]:
-        path = self.folder / name
-        try:
-            with path.open(encoding="utf-8", newline="") as file:
-                lines = list(csv.DictReader(file))
-        except FileNotFoundError:
-            self.summary  # noqa: B018 - a folder that is none of ours says so first
-            refuse(f"{self.folder} has no {name}: nothing was measured", hint)
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            refuse(f"cannot read {path}: {error}")
-        if not lines:
+    def samples(self, name: str, *columns: str) -> Table:
+        """A table of what was measured at intervals; it has rows, and these columns."""
+        self.summary  # noqa: B018 - of a run that has not ended, this says so
+        found = self.table(name)
+        path = self.path / f"{name}.csv"
+        if not len(found):
             refuse(f"{path} has no lines: the run ended before the first interval did", "measure after shorter spans")
-        return lines
+        for column in columns:
+            if column not in found:
+                refuse(f"{path} has no column {column}", "repeat the run with this version")
+        return found
 
     @property
     def directions(self) -> list[Direction]:
@@ -145,20 +128,25 @@ class Results:
         return found
 
     def _directions(self) -> list[Direction]:
-        numpy = need("numpy", "plots")
-        lines = self.table("links.csv", MEASURE_HINT)
-        by_ends: dict[tuple[str, str], list[dict[str, str]]] = {}
-        for line in lines:
-            by_ends.setdefault((line["from"], line["to"]), []).append(line)
-        names = [name for name in lines[0] if name not in ("from", "to")]
-        path = self.folder / "links.csv"
-        try:
-            return [
-                Direction(*ends, {name: numpy.array([float(line[name]) for line in of]) for name in names})
-                for ends, of in by_ends.items()
-            ]
-        except (TypeError, ValueError) as error:
-            refuse(f"{path} is damaged: {error}", "repeat the run")
+        lines = self.samples("links", "time_ns", "from", "to")
+        return [
+            Direction(str(sender), str(receiver), _arrays(part, self.path / "links.csv", ("from", "to")))
+            for (sender, receiver), part in lines.by("from", "to").items()
+        ]
+
+    @property
+    def queueing(self) -> list[Queueing]:
+        """Queueing disciplines that were sampled, in the file's order: roots, which count inner ones'."""
+        found: list[Queueing] = self._keep("queueing", self._queueing)
+        return found
+
+    def _queueing(self) -> list[Queueing]:
+        lines = self.samples("qdiscs", "time_ns", "parent", *_QDISC, "queued_packets", "dropped_packets")
+        path = self.path / "qdiscs.csv"
+        return [
+            Queueing(f"{node}:{interface}", str(kind), str(handle), _arrays(part, path, _QDISC_TEXTS))
+            for (node, _, interface, kind, handle), part in lines.where(parent="root").by(*_QDISC).items()
+        ]
 
     # The scenario.
 
@@ -171,7 +159,7 @@ class Results:
     def _scenario(self) -> dict[str, Any] | None:
         wanted = (self.manifest.get("scenario") or {}).get("sha256")
         given = str((self.manifest.get("scenario") or {}).get("path") or "")
-        for path in (self.folder / "scenario.yaml", Path(given)):
+        for path in (self.path / "scenario.yaml", Path(given)):
             try:
                 content = path.read_bytes()
             except OSError:
@@ -185,25 +173,20 @@ class Results:
         return None
 
     @property
-    def events(self) -> list[Event]:
+    def link_events(self) -> list[Event]:
         """What happened to links, in the order of time."""
-        found: list[Event] = self._keep("events", self._events)
+        found: list[Event] = self._keep("link_events", self._link_events)
         return found
 
-    def _events(self) -> list[Event]:
+    def _link_events(self) -> list[Event]:
+        if not (self.path / "events.jsonl").is_file():
+            return []
         events = []
-        for one in (self.scenario or {}).get("events") or []:
-            ends = one.get("link")
-            if not ends:
-                continue
-            link = "-".join([ends] if isinstance(ends, str) else [str(end) for end in ends])
-            kind = "down" if one.get("down") else "up" if one.get("up") else "set"
-            sets = {**(one.get("set") or {}), **(one.get("a_to_b") or {}), **(one.get("b_to_a") or {})}
-            label = ", ".join(f"{key} {value}" for key, value in sets.items()) or kind
-            at = seconds(str(one.get("at")))
-            if at <= self.end_s:
-                events.append(Event(at, label, link, kind))
-        return sorted(events, key=lambda event: event.time_s)
+        for one in self._lines("events.jsonl"):
+            if one.get("event") == "link_changed":
+                a, b = (str(one[end]).rpartition(":")[0] for end in ("a", "b"))
+                events.append(_link_event(one["time_ns"] / 1e9, a, b, one["a_to_b"], one["b_to_a"]))
+        return events
 
     @property
     def network(self) -> Network | None:
@@ -221,7 +204,7 @@ class Results:
     @property
     def epoch_ns(self) -> int:
         """What the nodes' clocks show at virtual time 0."""
-        return int(self._keep("epoch", lambda: self._json("trail.json"))["epoch_s"]) * 10**9
+        return int(self.trail["epoch_s"]) * 10**9
 
     @property
     def conversations(self) -> list[Conversation]:
@@ -230,11 +213,7 @@ class Results:
         return found
 
     def _conversations(self) -> list[Conversation]:
-        self.summary  # noqa: B018 - a folder that is none of ours says so first
-        paths = sorted((self.folder / "pcap").glob("*.pcap"))
-        if not paths:
-            refuse(f"{self.folder} has no captures", CAPTURE_HINT)
-        return conversations(paths)
+        return conversations(self.captures)
 
     def sequence(self, connection: Conversation) -> Sequence:
         """What a connection sent and got back."""
@@ -242,22 +221,56 @@ class Results:
         return found
 
 
-def seconds(text: str) -> float:
-    """Seconds of a time as a scenario has it; NaN if it is none."""
-    try:
-        return time_ns(text) / 1e9
-    except Error:
-        return math.nan
+def _arrays(lines: Table, path: Path, texts: Sequence_[str]) -> dict[str, Numbers]:
+    """Columns as arrays; where there is no value stands NaN."""
+    numpy = need("numpy", "plots")
+    found = {}
+    for name in lines.columns:
+        if name not in texts:
+            try:
+                found[name] = numpy.array([math.nan if value is None else float(value) for value in lines[name]])
+            except ValueError as error:
+                refuse(f"{path} is damaged: column {name}: {error}", "repeat the run")
+    return found
 
 
-def results(source: Source) -> Results:
+def _link_event(time_s: float, a: str, b: str, a_to_b: dict[str, Any], b_to_a: dict[str, Any]) -> Event:
+    """Of a line of events.jsonl: what is the same in both directions is said once."""
+    if a_to_b == b_to_a:
+        label, ups = _values(a_to_b), [a_to_b.get("up")]
+    else:
+        parts = [(f"{a} → {b}", a_to_b), (f"{b} → {a}", b_to_a)]
+        label = "; ".join(f"{way}: {_values(values)}" for way, values in parts if values)
+        ups = [a_to_b.get("up"), b_to_a.get("up")]
+    kind = "down" if ups[0] is False else "up" if ups[0] else "set"
+    return Event(time_s, label, f"{a}-{b}", kind if len(set(ups)) == 1 else "set")
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    """Values of a link, as a scenario writes them."""
+    texts = []
+    for name, value in values.items():
+        what, _, unit = name.rpartition("_")
+        if name == "up":
+            texts.append("up" if value else "down")
+        elif unit == "bps":
+            texts.append(f"{what} {rate_text(value)}")
+        elif unit == "ns":
+            texts.append(f"{what} {time_text(value / 1e9)}")
+        elif unit == "ppb":
+            texts.append(f"{what} {value / 1e7:g}%")
+        else:
+            texts.append(f"{name.replace('_', ' ')} {value}")
+    return ", ".join(texts)
+
+
+def results(source: Source) -> RunData:
     """The results that somebody names."""
-    if isinstance(source, Results):
+    if isinstance(source, RunData):
         return source
-    folder = Path(source) if isinstance(source, (str, os.PathLike)) else Path(source.out)
-    if not folder.is_dir():
-        refuse(f"there is no folder {folder}", "name the folder of a run that has ended: `windtunnel run --out DIR`")
-    return Results(folder)
+    if isinstance(source, Results):
+        return RunData(source.path)
+    return RunData(source if isinstance(source, (str, os.PathLike)) else source.out)
 
 
 Places = tuple[dict[str, Point], dict[str, str], list[tuple[str, str, str]]]
@@ -270,7 +283,7 @@ def network_places(network: Network) -> Places:
     return positions(network), {name: node.kind for name, node in network.nodes.items()}, links
 
 
-def places(source: Results) -> Places:
+def places(source: RunData) -> Places:
     """Of a run; without its scenario, kinds of nodes and values of links are unknown."""
     if source.network is not None:
         return network_places(source.network)

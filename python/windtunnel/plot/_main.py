@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from .._error import Error, refuse
-from ._data import Results, results
+from ._data import RunData, results
 from ._picture import timeline, topology
 from ._report import report
 from ._sequence import time_sequence
@@ -43,7 +43,7 @@ def main(arguments: dict[str, Any]) -> int:
     for form in forms:
         if form not in (*FORMATS, "html"):
             refuse(f"`{form}` is no format; allowed: {', '.join((*FORMATS, 'html'))}")
-    out = Path(arguments.get("out") or source.folder / "plots")
+    out = Path(arguments.get("out") or source.path / "plots")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -60,7 +60,7 @@ def _words(given: Any) -> list[str]:
     return [word for item in given or [] for word in str(item).split(",") if word]
 
 
-def _pictures(source: Results, kinds: list[str], forms: list[str], out: Path) -> None:
+def _pictures(source: RunData, kinds: list[str], forms: list[str], out: Path) -> None:
     """What was asked for has to be there; of all kinds, those without data are named and left out."""
     for kind in kinds or KINDS:
         try:

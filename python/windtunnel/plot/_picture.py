@@ -11,7 +11,7 @@ from .._error import refuse
 from .._extras import need
 from .._network import Network
 from .._units import Time
-from ._data import Results, Source, network_places, places, results
+from ._data import RunData, Source, network_places, places, results
 from ._series import window
 from ._style import COLOURS, GREY, PAGE_IN, axes, finish, mark_events, over_time, styled
 
@@ -176,7 +176,7 @@ def timeline(
     source = results(run)
     rows = [one for one in source.summary["processes"] if one["start_ns"] is not None]
     if not rows:
-        refuse(f"no program ran in {source.folder}", "a timeline shows the programs of a scenario")
+        refuse(f"no program ran in {source.path}", "a timeline shows the programs of a scenario")
     with styled():
         where, drawn = axes(figure, ax, size, 1, (PAGE_IN, min(1.0 + 0.21 * len(rows), 9.0)))
         here = drawn[0]
@@ -189,11 +189,11 @@ def timeline(
         here.grid(visible=False, axis="y")
         over_time(drawn, source, *window(start, end))
         done = finish(where, drawn, f"Programs: {source.label}", ax is None, legend=False)
-        mark_events(drawn, source.events)
+        mark_events(drawn, source.link_events)
         return done
 
 
-def _program(ax: Axes, source: Results, number: int, one: dict[str, Any], colour: str) -> None:
+def _program(ax: Axes, source: RunData, number: int, one: dict[str, Any], colour: str) -> None:
     begin = one["start_ns"] / 1e9
     until = source.end_s if one["end_ns"] is None else one["end_ns"] / 1e9
     failed = one["exit"] not in (None, 0) or one["signal"] not in (None, 15)

@@ -18,10 +18,10 @@ from typing import Any, Callable
 
 from .._error import Error, refuse
 from .._extras import need
-from ._data import Results, Source, results
+from ._data import RunData, Source, results
 from ._picture import command, ended, topology
 from ._sequence import one_conversation
-from ._series import QUANTITIES, curves, pick, rtt_curves
+from ._series import QUANTITIES, curves, cwnd_curves, pick, queue_curves, rtt_curves
 from ._style import COLOURS, encode, scale
 
 # A curve of more points is drawn by the least and the greatest of each of so many spans, which the page says.
@@ -46,7 +46,7 @@ def report(run: Source, path: str | os.PathLike[str] | None = None) -> Path:
         The file.
     """
     source = results(run)
-    target = source.folder / "report.html" if path is None else Path(path)
+    target = source.path / "report.html" if path is None else Path(path)
     page = _page(source)
     try:
         target.write_text(page, encoding="utf-8")
@@ -60,8 +60,10 @@ def _trace(number: int, name: str, x: Any, y: Any, style: str) -> dict[str, Any]
         "x": x,
         "y": y,
         "name": name,
-        "mode": "markers" if style == "dots" else "lines",
-        "marker": {"size": 3, "color": COLOURS[number % len(COLOURS)]},
+        "mode": "markers" if style in ("dots", "diamonds") else "lines",
+        "marker": {"size": 8, "symbol": "diamond-open", "color": COLOURS[number % len(COLOURS)]}
+        if style == "diamonds"
+        else {"size": 3, "color": COLOURS[number % len(COLOURS)]},
         "line": {
             "shape": "vh" if style == "steps" else "linear",
             "width": 1.5,
@@ -71,20 +73,28 @@ def _trace(number: int, name: str, x: Any, y: Any, style: str) -> dict[str, Any]
     }
 
 
-def _thin(x: Any, y: Any) -> tuple[list[float], list[float]]:
+def _thin(x: Any, y: Any) -> tuple[list[float], list[float | None]]:
     """Least and greatest value of each span, in their order."""
-    if len(x) <= POINTS_MAX:
-        return x.tolist(), y.tolist()
     numpy = need("numpy", "reports")
+    if len(x) <= POINTS_MAX:
+        return x.tolist(), _gaps(y)
     kept: list[int] = []
     for part in numpy.array_split(numpy.arange(len(x)), POINTS_MAX // 2):
+        # A gap stays one: argmin and argmax of NumPy give it.
         kept += sorted({int(part[y[part].argmin()]), int(part[y[part].argmax()])})
-    return x[kept].tolist(), y[kept].tolist()
+    return x[kept].tolist(), _gaps(y[kept])
 
 
-def _plot(source: Results, title: str, lines: list[Any], unit: str, what: str) -> dict[str, Any]:
+def _gaps(y: Any) -> list[float | None]:
+    """JSON has no NaN; none is a gap."""
+    return [None if value != value else value for value in y.tolist()]
+
+
+def _plot(source: RunData, title: str, lines: list[Any], unit: str, what: str) -> dict[str, Any]:
     """Traces and layout of one plot over time."""
-    by, unit = scale(max((float(one.y.max()) for one in lines if len(one.y)), default=0.0), unit)
+    numpy = need("numpy", "reports")
+    largest = max((float(numpy.nanmax(one.y)) for one in lines if not numpy.isnan(one.y).all()), default=0.0)
+    by, unit = scale(largest, unit)
     traces = []
     for number, one in enumerate(lines):
         x, y = _thin(one.x, one.y / by)
@@ -94,15 +104,15 @@ def _plot(source: Results, title: str, lines: list[Any], unit: str, what: str) -
     return _layout(source, traces, f"{title}{note}", f"{what} ({unit})", "tozero")
 
 
-def _layout(source: Results, traces: list[dict[str, Any]], title: str, label: str, mode: str) -> dict[str, Any]:
+def _layout(source: RunData, traces: list[dict[str, Any]], title: str, label: str, mode: str) -> dict[str, Any]:
     lines = [
         {"type": "line", "x0": one.time_s, "x1": one.time_s, "y0": 0, "y1": 1, "yref": "paper", "line": _EVENT_LINE}
-        for one in source.events
+        for one in source.link_events
     ]
     notes = [
         {"x": one.time_s, "y": 1, "yref": "paper", "text": escape(one.label), "showarrow": False, "textangle": -90}
         | {"xanchor": "right", "yanchor": "top", "font": {"size": 10, "color": "#555"}}
-        for one in source.events
+        for one in source.link_events
     ]
     layout = {
         "title": {"text": title, "x": 0, "xref": "paper", "font": {"size": 15}},
@@ -131,8 +141,8 @@ def _bars(bars: list[tuple[float, int, int]]) -> tuple[list[float | None], list[
     return x, y
 
 
-def _sequence(source: Results) -> dict[str, Any]:
-    from ._sequence import joined, span, thinned
+def _sequence(source: RunData) -> dict[str, Any]:
+    from ._sequence import COLUMNS, are_joined, joined, span, thinned
 
     one = one_conversation(source, None)
     trace = source.sequence(one)
@@ -143,15 +153,24 @@ def _sequence(source: Results) -> dict[str, Any]:
         x, y = _bars(joined(bars, low, high))
         traces.append(_trace(number, name, x, y, "line"))
         traces[-1]["line"]["dash"] = "solid"
+    # Besides its colour: seen at any scale, and in grey. The legend has it once.
+    again = [bar for bar in trace.again if low <= bar[0] <= high]
+    if again:
+        traces[-1] |= {"legendgroup": "again", "showlegend": False}
+        middles = [(first + after) / 2 for _, first, after in again]
+        traces.append(_trace(4, "retransmission", [bar[0] for bar in again], middles, "diamonds"))
+        traces[-1]["legendgroup"] = "again"
     for name, points, number in (("acknowledged", trace.acks, 0), ("advertised window", trace.windows, 3)):
         kept = thinned(points, low, high)
         traces.append(_trace(number, name, [time_s for time_s, _ in kept], [at for _, at in kept], "line"))
         traces[-1]["line"]["shape"] = "hv"
     title = f"Time-sequence: {escape(one.name)}, seen at {escape(one.interface)}"
+    if are_joined(trace, low, high):
+        title += f"<br><sub>segments sent back to back within {(high - low) / COLUMNS * 1e3:.2g} ms are one bar</sub>"
     return _layout(source, traces, title, "position in the stream (B)", "normal")
 
 
-def _plots(source: Results) -> tuple[list[dict[str, Any]], list[str]]:
+def _plots(source: RunData) -> tuple[list[dict[str, Any]], list[str]]:
     """Those that the run has data for, and why others are not there."""
 
     def throughput() -> dict[str, Any]:
@@ -159,17 +178,25 @@ def _plots(source: Results) -> tuple[list[dict[str, Any]], list[str]]:
         return _plot(source, "Throughput", curves(source, "throughput_bps", 1, shown), "b/s", "throughput")
 
     def queues(name: str) -> dict[str, Any]:
-        column, factor, unit, what = QUANTITIES[name]
         shown, _ = pick(source, None, "mean_wait_ns")
-        return _plot(source, f"Queues: {name}", curves(source, column, factor, shown), unit, what)
+        return _plot(source, f"Queues: {name}", queue_curves(source, name, None, shown), *QUANTITIES[name][2:])
 
     def rtt() -> dict[str, Any]:
         return _plot(source, "Round-trip time", rtt_curves(source, None, "auto"), "s", "round-trip time")
+
+    def cwnd() -> dict[str, Any]:
+        windows, thresholds = cwnd_curves(source, None)
+        plot = _plot(source, "Congestion window", windows, "packets", "cwnd")
+        for number, one in thresholds:
+            plot["data"].append(_trace(number, one.name, *_thin(one.x, one.y), one.style))
+            plot["data"][-1]["line"] |= {"dash": "dot", "width": 1}
+        return plot
 
     makers: list[Callable[[], dict[str, Any]]] = [
         throughput,
         *(partial(queues, name) for name in QUANTITIES),
         rtt,
+        cwnd,
         partial(_sequence, source),
     ]
     found: list[dict[str, Any]] = []
@@ -189,10 +216,10 @@ def _table(head: list[str], rows: list[list[object]]) -> str:
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _printed(source: Results, name: str) -> str:
+def _printed(source: RunData, name: str) -> str:
     """The begin of what a program printed."""
     try:
-        with (source.folder / name).open("rb") as file:
+        with (source.path / name).open("rb") as file:
             text = file.read(BYTES_SHOWN + 1)
     except OSError:
         return ""
@@ -203,7 +230,7 @@ def _printed(source: Results, name: str) -> str:
     return f"<details><summary>{escape(name)}</summary><pre>{escape(shown)}</pre></details>"
 
 
-def _facts(source: Results) -> str:
+def _facts(source: RunData) -> str:
     summary, manifest = source.summary, source.manifest
     scenario = manifest.get("scenario") or {}
     rows: list[list[object]] = [
@@ -221,7 +248,7 @@ def _facts(source: Results) -> str:
     return _table(["", ""], rows)
 
 
-def _body(source: Results) -> str:
+def _body(source: RunData) -> str:
     summary = source.summary
     problems = [*summary["failed_expectations"], *(_warning(one) for one in summary["warnings"])]
     warnings = "".join(f"<li>{escape(text)}</li>" for text in problems) or "<li>none</li>"
@@ -288,7 +315,7 @@ _SCRIPT = """
 """
 
 
-def _page(source: Results) -> str:
+def _page(source: RunData) -> str:
     library = need("plotly.offline", "reports").get_plotlyjs().encode()
     packed = base64.b64encode(gzip.compress(library, 9, mtime=0)).decode()
     found, missing = _plots(source)

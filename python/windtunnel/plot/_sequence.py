@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .._error import refuse
 from .._extras import need
 from .._units import Time
-from ._data import Results, Source, results
+from ._data import RunData, Source, results
 from ._series import chosen, window
 from ._style import COLOURS, GREY, PAGE_IN, VECTOR_MAX, axes, finish, mark_events, scale, styled
 from ._tcp import Conversation
@@ -43,6 +43,13 @@ def joined(bars: Sequence[Bar], low: float, high: float) -> list[Bar]:
         else:
             found.append((time_s, first, after))
     return found
+
+
+def are_joined(trace: Trace, low: float, high: float) -> bool:
+    """Whether a diagram of this span of time has bars that are several segments."""
+    return any(
+        len(joined(bars, low, high)) < sum(low <= bar[0] <= high for bar in bars) for bars in (trace.new, trace.sacks)
+    )
 
 
 def thinned(points: Sequence[tuple[float, int]], low: float, high: float) -> list[tuple[float, int]]:
@@ -81,7 +88,7 @@ def top(trace: Trace, low: float, high: float) -> tuple[int, int]:
     return min(seen, default=0), max(seen, default=1)
 
 
-def one_conversation(source: Results, connection: str | None) -> Conversation:
+def one_conversation(source: RunData, connection: str | None) -> Conversation:
     """The one asked for, of several that fit the largest."""
     return chosen(source, connection)[0]
 
@@ -150,7 +157,7 @@ def time_sequence(
         here.set_ylabel(f"position in the stream ({unit})")
         title = f"Time-sequence: {one.name}, seen at {one.interface}; {source.label}"
         done = finish(where, drawn, title, ax is None)
-        mark_events(drawn, [event for event in source.events if low <= event.time_s <= high])
+        mark_events(drawn, [event for event in source.link_events if low <= event.time_s <= high])
         return done
 
 

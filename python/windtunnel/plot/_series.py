@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from .._error import refuse
 from .._extras import need
+from .._results import CAPTURE
 from .._units import Time, time_ns
-from ._data import CAPTURE_HINT, MEASURE_HINT, Direction, Results, Source, results
+from ._data import Direction, RunData, Source, results
 from ._style import COLUMN_IN, MARKERS, VECTOR_MAX, axes, colour, finish, mark_events, over_time, scale, styled
 from ._tcp import Conversation
 
@@ -45,7 +46,7 @@ def window(start: Time | None, end: Time | None) -> tuple[float | None, float | 
 
 
 def pick(
-    source: Results, links: Sequence[str] | str | None, busy: str = "delivered_bytes"
+    source: RunData, links: Sequence[str] | str | None, busy: str = "delivered_bytes"
 ) -> tuple[list[Direction], int]:
     """Directions to draw, and how many were left out: those asked for, else those that carry most."""
     directions = source.directions
@@ -92,13 +93,13 @@ def _short(directions: Sequence[Direction]) -> dict[str, str]:
     return {one.name: name if short.count(name) == 1 else one.name for one, name in zip(directions, short)}
 
 
-def curves(source: Results, column: str, factor: float, shown: Sequence[Direction]) -> list[Curve]:
+def curves(source: RunData, column: str, factor: float, shown: Sequence[Direction]) -> list[Curve]:
     """One column of the series of some directions."""
     names = _short(shown)
     try:
         return [Curve(names[one.name], one.time_s, one.columns[column] * factor) for one in shown]
     except KeyError:
-        refuse(f"links.csv of {source.folder} has no column {column}", "repeat the run with this version")
+        refuse(f"links.csv of {source.path} has no column {column}", "repeat the run with this version")
 
 
 def averaged(one: Curve, span: Time | None) -> Curve:
@@ -122,7 +123,7 @@ def averaged(one: Curve, span: Time | None) -> Curve:
 def draw(ax: Axes, lines: Sequence[Curve], unit: str, what: str) -> None:
     """Curves with their axis from 0."""
     numpy = need("numpy", "plots")
-    largest = max((float(numpy.nanmax(one.y)) for one in lines if len(one.y)), default=0.0)
+    largest = max((float(numpy.nanmax(one.y)) for one in lines if not numpy.isnan(one.y).all()), default=0.0)
     by, unit = scale(largest, unit)
     for number, one in enumerate(lines):
         options: dict[str, Any] = {"drawstyle": "steps-pre" if one.style == "steps" else "default", **colour(number)}
@@ -183,7 +184,7 @@ def throughput(
         draw(drawn[0], lines, "b/s", "throughput")
         over_time(drawn, source, *window(start, end))
         done = finish(where, drawn, f"Throughput: {source.label}", ax is None, note=_note(left_out))
-        mark_events(drawn, source.events)
+        mark_events(drawn, source.link_events)
         return done
 
 
@@ -192,6 +193,33 @@ QUANTITIES = {
     "sojourn": ("mean_wait_ns", 1e-9, "s", "mean wait"),
     "drops": ("queue_full_frames", 1, "packets", "dropped"),
 }
+
+
+def queue_curves(
+    source: RunData, quantity: str, links: Sequence[str] | str | None, shown: Sequence[Direction]
+) -> list[Curve]:
+    """Of the links' queues, and of the queueing disciplines before these in which anything waited or was dropped."""
+    numpy = need("numpy", "plots")
+    column, factor, _, _ = QUANTITIES[quantity]
+    lines = curves(source, column, factor, shown)
+    if not (source.path / "qdiscs.csv").is_file():
+        return lines
+    senders = {one.sender for one in shown}
+    # One curve has one look in all three plots: what is not there is drawn as nothing.
+    for one in source.queueing:
+        waited, dropped = one.columns["queued_packets"], one.columns["dropped_packets"]
+        if not (waited.any() or dropped.any()) or (links is not None and one.interface not in senders):
+            continue
+        if len(lines) >= CURVES_MAX:
+            break
+        if quantity == "occupancy":
+            y = waited
+        elif quantity == "drops":
+            y = numpy.diff(dropped, prepend=0.0)
+        else:
+            y = one.columns.get("delay_us", numpy.full(len(waited), numpy.nan)) * 1e-6
+        lines.append(Curve(one.name, one.time_s, y))
+    return lines
 
 
 def queue(
@@ -205,7 +233,10 @@ def queue(
     ax: Axes | None = None,
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draws the queues of links over time: how many packets wait, how long they waited, and how many found it full.
+    """Draws queues over time: how many packets wait, how long they waited, and how many were dropped.
+
+    These are the queues of links, and, where qdiscs.csv is there, the queueing disciplines of the nodes' kernels in
+    which anything waited; of these, only some measure how long.
 
     Parameters
     ----------
@@ -231,41 +262,58 @@ def queue(
     with styled():
         where, drawn = axes(figure, ax, size, len(wanted), (COLUMN_IN, 1.1 + 1.4 * len(wanted)))
         for name, here in zip(wanted, drawn):
-            column, factor, unit, what = QUANTITIES[name]
-            draw(here, curves(source, column, factor, shown), unit, what)
+            draw(here, queue_curves(source, name, links, shown), *QUANTITIES[name][2:])
         over_time(drawn, source, *window(start, end))
         done = finish(where, drawn, f"Queues: {source.label}", ax is None, note=_note(left_out))
-        mark_events(drawn, source.events)
+        mark_events(drawn, source.link_events)
         return done
 
 
 # TCP as the kernels see it.
 
 
-def _ends(line: dict[str, str]) -> str:
-    """Which connection a line of tcp.csv is about, and at which end."""
-    ends = []
-    for end in ("local", "remote"):
-        address, port = line[f"{end}_address"], line[f"{end}_port"]
-        ends.append(f"[{address}]:{port}" if ":" in address else f"{address}:{port}")
-    return f"{line['node']} {ends[0]} → {ends[1]}"
+_ENDS = ("node", "netns", "local_address", "local_port", "remote_address", "remote_port")
 
 
-def _tcp_curves(source: Results, column: str, factor: float, hint: str) -> list[Curve]:
-    """One column of tcp.csv, one curve per connection."""
+def _connection(node: str, _netns: int, local: str, local_port: int, remote: str, remote_port: int) -> str:
+    """Which connection rows of tcp.csv are about, and at which end."""
+    ends = [
+        f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        for address, port in ((local, local_port), (remote, remote_port))
+    ]
+    return f"{node} {ends[0]} → {ends[1]}"
+
+
+def _tcp_curves(source: RunData, column: str, factor: float, connection: str | None) -> list[Curve]:
+    """One column of tcp.csv, one curve per end of a connection: those that fit a text, else those that send most.
+
+    Where the samples have no value, and between two connections of the same addresses and ports, the curve has a gap.
+    """
     numpy = need("numpy", "plots")
-    by_ends: dict[str, tuple[list[float], list[float]]] = {}
-    for line in source.table("tcp.csv", hint):
-        if not {column, "local_address", "remote_address"} <= line.keys():
-            refuse(f"tcp.csv of {source.folder} has no column {column}", "repeat the run with this version")
-        if line[column]:
-            times, values = by_ends.setdefault(_ends(line), ([], []))
-            times.append(float(line["time_ns"]) / 1e9)
-            values.append(float(line[column]) * factor)
-    return [Curve(name, numpy.array(x), numpy.array(y), "line") for name, (x, y) in by_ends.items()]
+    ends = source.samples("tcp", "time_ns", "bytes_sent", column, *_ENDS).by(*_ENDS)
+    found = {key: (_connection(*key), part) for key, part in ends.items()}
+    fitting = [key for key, (name, _) in found.items() if connection is None or connection in name]
+    if not fitting:
+        names = ", ".join(name for name, _ in list(found.values())[:10])
+        refuse(
+            f"no connection of {source.path / 'tcp.csv'} fits `{connection}`; there are: {names}",
+            "give a part of one of these, as in `:5201`",
+        )
+    if connection is None:
+        sent = {key: max((value or 0 for value in found[key][1]["bytes_sent"]), default=0) for key in fitting}
+        fitting = sorted(fitting, key=lambda key: -sent[key])[:CURVES_MAX]
+        fitting = [key for key in fitting if sent[key] and sent[key] >= QUIET * sent[fitting[0]]] or fitting[:1]
+    curves_ = []
+    for name, part in (found[key] for key in fitting):
+        x = numpy.array(part["time_ns"], dtype=float) / 1e9
+        y = numpy.array([numpy.nan if value is None else value * factor for value in part[column]], dtype=float)
+        starts = [i for i in range(1, len(x)) if (part["bytes_sent"][i] or 0) < (part["bytes_sent"][i - 1] or 0)]
+        x, y = numpy.insert(x, starts, x[starts]), numpy.insert(y, starts, numpy.nan)
+        curves_.append(Curve(name, x, y, "line"))
+    return curves_
 
 
-def chosen(source: Results, connection: str | None) -> list[Conversation]:
+def chosen(source: RunData, connection: str | None) -> list[Conversation]:
     """Connections that fit a text: all whose name has it, else the largest few."""
     found = source.conversations
     if connection is not None:
@@ -277,20 +325,22 @@ def chosen(source: Results, connection: str | None) -> list[Conversation]:
             )
         return fitting
     if not found:
-        refuse(f"no capture of {source.folder} has TCP payload", "another plot, or a run in which TCP carries data")
+        refuse(f"no capture of {source.path} has TCP payload", "another plot, or a run in which TCP carries data")
     least = found[0].bytes * QUIET
     return [one for one in found[:CURVES_MAX] if one.bytes >= least]
 
 
-def rtt_curves(source: Results, connection: str | None, origin: str) -> list[Curve]:
+def rtt_curves(source: RunData, connection: str | None, origin: str) -> list[Curve]:
     """Round-trip times from the kernels' own estimates or from captures."""
     if origin not in ("auto", "kernel", "captures"):
         refuse(f"`{origin}` is no origin of round-trip times; allowed: auto, kernel, captures")
     if origin == "auto":
-        origin = "kernel" if (source.folder / "tcp.csv").exists() else "captures"
+        origin = "kernel" if (source.path / "tcp.csv").exists() else "captures"
     if origin == "kernel":
-        found = _tcp_curves(source, "srtt_us", 1e-6, MEASURE_HINT)
-        return [one for one in found if connection is None or connection in one.name]
+        numpy = need("numpy", "plots")
+        # A kernel that has measured none yet says 0.
+        found = _tcp_curves(source, "srtt_us", 1e-6, connection)
+        return [Curve(one.name, one.x, numpy.where(one.y > 0, one.y, numpy.nan), one.style) for one in found]
     numpy = need("numpy", "plots")
     lines = []
     for one in chosen(source, connection):
@@ -331,13 +381,13 @@ def rtt(
     source = results(run)
     lines = rtt_curves(source, connection, origin)
     if not any(len(one.x) for one in lines):
-        refuse(f"nothing in {source.folder} shows a round-trip time", CAPTURE_HINT)
+        refuse(f"nothing in {source.path} shows a round-trip time", CAPTURE)
     with styled():
         where, drawn = axes(figure, ax, size)
         draw(drawn[0], lines, "s", "round-trip time")
         over_time(drawn, source, *window(start, end))
         done = finish(where, drawn, f"Round-trip time: {source.label}", ax is None)
-        mark_events(drawn, source.events)
+        mark_events(drawn, source.link_events)
         return done
 
 
@@ -369,32 +419,31 @@ def cwnd(
         The figure.
     """
     source = results(run)
-    lines = [
-        one
-        for one in _tcp_curves(source, "cwnd_packets", 1, MEASURE_HINT)
-        if connection is None or connection in one.name
-    ]
-    if not lines:
-        refuse(f"no connection in tcp.csv of {source.folder} fits `{connection}`", "leave it out to see all")
+    lines, thresholds = cwnd_curves(source, connection)
     with styled():
         where, drawn = axes(figure, ax, size)
-        draw(drawn[0], lines, "packets", "congestion window")
+        draw(drawn[0], lines, "packets", "cwnd")
         if ssthresh:
-            _thresholds(drawn[0], source, [one.name for one in lines])
+            for number, one in thresholds:
+                dotted = {**colour(number), "linestyle": (0, (1, 2)), "linewidth": 0.9}
+                # Once in the legend: whose it is, its colour says.
+                label = "ssthresh" if one is thresholds[0][1] else None
+                drawn[0].plot(one.x, one.y, label=label, rasterized=len(one.x) > VECTOR_MAX, **dotted)
         over_time(drawn, source, *window(start, end))
         done = finish(where, drawn, f"Congestion window: {source.label}", ax is None)
-        mark_events(drawn, source.events)
+        mark_events(drawn, source.link_events)
         return done
 
 
-# What Linux has before the first loss (TCP_INFINITE_SSTHRESH, include/net/tcp.h).
-NO_THRESHOLD = 0x7FFFFFFF
-
-
-def _thresholds(ax: Axes, source: Results, names: Sequence[str]) -> None:
+def cwnd_curves(source: RunData, connection: str | None) -> tuple[list[Curve], list[tuple[int, Curve]]]:
+    """Windows, and thresholds with the number of their window; those that no loss has set yet have no value."""
     numpy = need("numpy", "plots")
-    for one in _tcp_curves(source, "ssthresh_packets", 1, MEASURE_HINT):
-        set_ = one.y < NO_THRESHOLD
-        if one.name in names and set_.any():
-            options = {**colour(names.index(one.name)), "linestyle": (0, (1, 2)), "linewidth": 0.9}
-            ax.plot(one.x, numpy.where(set_, one.y, numpy.nan), label=f"ssthresh, {one.name}", **options)
+    thresholds = enumerate(_tcp_curves(source, "ssthresh_packets", 1, connection))
+    return (
+        _tcp_curves(source, "cwnd_packets", 1, connection),
+        [
+            (number, Curve(f"ssthresh, {one.name}", one.x, one.y, one.style))
+            for number, one in thresholds
+            if not numpy.isnan(one.y).all()
+        ],
+    )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._error import Error, refuse
 from .._extras import need
-from ._data import Event, Results
+from ._data import Event, RunData
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -219,7 +219,7 @@ def _name_events(ax: Axes, events: Sequence[Event], low: float, high: float) -> 
     ax.set_title(ax.get_title(loc="left"), loc="left", pad=5 + 10 * min(len(lanes), 3))
 
 
-def over_time(drawn: Sequence[Axes], results: Results, start_s: float | None, end_s: float | None) -> None:
+def over_time(drawn: Sequence[Axes], results: RunData, start_s: float | None, end_s: float | None) -> None:
     """The axis of virtual time: the whole run unless said otherwise."""
     low, high = start_s or 0.0, results.end_s if end_s is None else end_s
     if not low < high:
