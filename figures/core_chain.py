@@ -127,8 +127,11 @@ def page(out: Path, by_size: list[Row], bulk: list[Row], pings: list[Row], copie
     sizes = list(dict.fromkeys(row["mss_bytes"] for row in by_size))
     carried = {(row["hops"], row["mss_bytes"]): row["frames"] / row["cpu_s"] / 1e3 for row in by_size}
     samples = {f"{size}-byte segments": [[carried[count, size]] for count in hops] for size in sizes}
-    label = "frames over all links (1000 per CPU second)"
-    plot.save(plot.value_against(hops, samples, "hops", label, title="Frames per second"), out / "core-4-frames.svg")
+    label = "frames (1000 per CPU-s)"
+    plot.save(
+        plot.value_against(hops, samples, "hops", label, title="Frames over all links", size=(5.0, 3.6)),
+        out / "core-4-frames.svg",
+    )
     rtts = {"Windtunnel": [[row["rtt_mean_ms"]] for row in pings]}
     if hosts:
         rtts["namespaces"] = [[row["rtt_mean_ms"]] for row in hosts]

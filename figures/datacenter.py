@@ -126,7 +126,11 @@ def main() -> None:
     )
 
 
-PAPER = """(to be written)"""
+PAPER = """\
+The DCTCP paper has this comparison from a testbed of its own, with TCP of its day in place of CUBIC and BBR. What it says holds here with
+Linux 6.12's own DCTCP: its queues stay near the mark of 20 packets, where those of the others fill what there is, and so short flows are
+done in a fraction of the time. The worst of the others' short flows take a second: a SYN that finds the queue full is sent again after one
+second. BBR does worst: it was made for longer paths, and most of these flows are over before it has measured theirs."""
 
 
 if __name__ == "__main__":
