@@ -6,10 +6,12 @@ from __future__ import annotations
 import contextlib
 import json
 import select
+import signal
 import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, Callable, cast
 
 from ._error import Error
@@ -104,7 +106,7 @@ class Connection:
         Closed
             The run is over, or its engine is gone.
         """
-        with self._turn:
+        with self._turn, _interrupts_wait():
             number = self._send_command(name, arguments)
             deadline = self._deadline()
             try:
@@ -220,20 +222,42 @@ class Connection:
 
     def _receive(self, deadline: float | None) -> bytes:
         try:
-            if deadline is not None:
-                poll = select.poll()
-                poll.register(self._socket, select.POLLIN)
-                if not poll.poll(max(deadline - time.monotonic(), 0) * 1000):
-                    raise Error(
-                        f"the engine has not answered for {self._patience_s} s of the wall clock",
-                        hint="give `run` a longer `timeout`, or look at what its programs compute",
-                    )
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            patience_ms = None if deadline is None else max(deadline - time.monotonic(), 0) * 1000
+            with _interrupts_come():
+                is_there = poll.poll(patience_ms)
+            if not is_there:
+                raise Error(
+                    f"the engine has not answered for {self._patience_s} s of the wall clock",
+                    hint="give `run` a longer `timeout`, or look at what its programs compute",
+                )
             data = self._socket.recv(1 << 18)
         except OSError:
             raise Closed from None
         if not data:
             raise Closed
         return data
+
+
+@contextlib.contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Holds Ctrl-C back, but for :func:`_interrupts_come`: it must not cost a piece of a frame that has arrived."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _interrupts_come() -> Iterator[None]:
+    """Lets Ctrl-C through, if it was held back, while nothing is half done."""
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def refusal(refused: Refusal) -> Error:
