@@ -54,6 +54,23 @@ class Content(TypedDict, total=False):
     hex: str
 
 
+class DirectionState(TypedDict):
+    """One direction of a link, as it is now."""
+
+    delay_ns: int
+    """Its delay, ns."""
+    queue_bytes: int
+    """Their bytes."""
+    queue_frames: int
+    """Frames in its queue; none where frames wait in the sender."""
+    rate_bps: int
+    """Its rate, bit/s, with preamble, FCS and gap between frames."""
+    up: bool
+    """Whether it has a carrier."""
+    wait_ns: int
+    """How long a frame offered now would wait for the wire, ns."""
+
+
 class DirectionSummary(TypedDict):
     """One direction of a link. Bytes are of frames from the Ethernet header on, without FCS, preamble and gap.
     `offered = delivered - duplicated + dropped + in flight at the end`."""
@@ -100,6 +117,23 @@ class Hello(TypedDict):
     """Version of windtunnel."""
 
 
+class LinkState(TypedDict):
+    """A link."""
+
+    a: str
+    """First endpoint, "node:interface"."""
+    a_to_b: DirectionSummary
+    """Frames `a` sent."""
+    a_to_b_now: DirectionState
+    """From `a` to `b`, now."""
+    b: str
+    """Second endpoint, "node:interface"."""
+    b_to_a: DirectionSummary
+    """Frames `b` sent."""
+    b_to_a_now: DirectionState
+    """From `b` to `a`, now."""
+
+
 class LinkSummary(TypedDict):
     """One link: both directions."""
 
@@ -111,6 +145,26 @@ class LinkSummary(TypedDict):
     """Second endpoint, "node:interface"."""
     b_to_a: DirectionSummary
     """Frames `b` sent."""
+
+
+class Look(TypedDict, total=False):
+    """What somebody wants to see."""
+
+    tcp: bool
+    """Whether to list TCP connections."""
+
+
+class NodeState(TypedDict):
+    """A node."""
+
+    ended: int
+    """Programs of the scenario and of visitors that have ended."""
+    node: str
+    """Its name."""
+    programs: list[ProgramState]
+    """Those that run."""
+    syscalls: int
+    """System calls of its programs so far."""
 
 
 class NumberedStart(TypedDict):
@@ -262,6 +316,17 @@ class ProgramEnd(_ProgramEndKeys, total=False):
     """Number of the signal that ended it."""
 
 
+class ProgramState(TypedDict):
+    """A program that runs."""
+
+    command: list[str]
+    """Program and arguments."""
+    pid: int
+    """Process id in the node."""
+    start_ns: int
+    """Virtual time of its start, ns."""
+
+
 class _RefusalKeys(TypedDict):
     exit_code: int
     """Exit code for the client, as shells have it: 127 not found, 126 not executable, 2 anything else."""
@@ -287,6 +352,26 @@ class Run(TypedDict, total=False):
     """Until all of these programs have ended, by their numbers."""
     until_ns: int | None
     """Up to this virtual time, nanoseconds; what is due then has not happened yet."""
+
+
+class _StateKeys(TypedDict):
+    at_ns: int
+    """Virtual time up to which everything has happened, ns."""
+    links: list[LinkState]
+    """All links, in the scenario's order."""
+    nodes: list[NodeState]
+    """All nodes, in the scenario's order."""
+    stop_ns: int
+    """Virtual time at which the run stops on its own, ns."""
+
+
+class State(_StateKeys, total=False):
+    """How a run stands between two of its windows."""
+
+    held: Ended | None
+    """Why the run has come to its end, if it is only held for its visitors."""
+    tcp: list[dict[str, Any]]
+    """TCP connections of all nodes, a row each with the columns of tcp.csv; empty unless asked for."""
 
 
 class WindowSize(TypedDict):
@@ -325,6 +410,7 @@ class ReplyObject(TypedDict, total=False):
     started: ReplyObjectStarted
     ended: End
     processes: list[Process]
+    state: State
     refused: Refusal
     driving: ReplyObjectDriving
     answer: Answer
@@ -355,6 +441,7 @@ class RequestObject(TypedDict, total=False):
     open: RequestObjectOpen
     resize: WindowSize
     processes: RequestObjectProcesses
+    look: Look
     command: Numbered
 
 

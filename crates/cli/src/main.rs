@@ -12,6 +12,7 @@ mod live;
 mod progress;
 mod python;
 mod report;
+mod top;
 mod verbs;
 
 use clap::{CommandFactory, Parser};

@@ -22,6 +22,7 @@ mod message;
 mod place;
 mod schema;
 mod server;
+mod state;
 
 pub use client::{Connection, FromRun};
 pub use driver::{Answer, Command, Content, FILE_MAX_BYTES, Numbered, Outcome, Pause, ProgramEnd, Run};
@@ -31,6 +32,7 @@ pub use message::{End, Hello, Open, PROTOCOL, Process, Refusal, Reply, Request, 
 pub use place::{LINK, live_sockets};
 pub use schema::json_schema;
 pub use server::{Client, Inbox, Incoming, Server};
+pub use state::{DirectionState, LinkState, Look, NodeState, ProgramState, State};
 
 use std::io;
 use std::path::PathBuf;

@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::driver::{Answer, Numbered, ProgramEnd};
+use crate::state::{Look, State};
 
 /// Version of the protocol.
 pub const PROTOCOL: u32 = 3;
@@ -80,6 +81,8 @@ pub enum Request {
         /// Which node; none: all.
         node: Option<String>,
     },
+    /// Say how the run stands, which does nothing to it. Answered by [`Reply::State`], as often as it is asked.
+    Look(Look),
     /// End the run, as Ctrl-C does. The connection is closed when its results are written.
     Stop,
     /// Drive the run from now on: time stands still but for what commands say. There is one driver at most.
@@ -103,6 +106,8 @@ pub enum Reply {
     Ended(End),
     /// As asked for.
     Processes(Vec<Process>),
+    /// How the run stands.
+    State(Box<State>),
     /// It cannot be done; nothing else follows.
     Refused(Refusal),
     /// This connection drives the run now; answers to commands follow.

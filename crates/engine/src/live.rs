@@ -11,6 +11,7 @@ use std::iter::Peekable;
 use std::time::{Duration, Instant};
 
 mod drive;
+mod look;
 
 use windtunnel_control::{
     Client, INPUT_VERSION, Inbox, Incoming, Input, InputHeader, InputLog, InputRecord, Open, Outcome, Process,
@@ -467,6 +468,14 @@ impl Live {
                 client,
                 request: Request::Processes { node },
             } => return self.ask(client, node.as_deref(), network, at_ns),
+            Incoming::Request {
+                client,
+                request: Request::Look(look),
+            } => {
+                let state = self.state(network, at_ns, &look)?;
+                client.reply(&Reply::State(Box::new(state)));
+                return Ok(());
+            }
             Incoming::Request {
                 client,
                 request: Request::Stop,

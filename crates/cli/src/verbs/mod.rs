@@ -22,6 +22,7 @@ mod shell;
 mod stop;
 mod sweep;
 mod syscalls;
+mod top;
 mod validate;
 
 use crate::failure::{EXIT_OK, Failure, Outcome};
@@ -41,6 +42,7 @@ pub enum Verb {
     Shell(shell::Args),
     Exec(exec::Args),
     Ps(ps::Args),
+    Top(top::Args),
     Logs(logs::Args),
     Stop(stop::Args),
     Diff(diff::Args),
@@ -69,6 +71,7 @@ impl Verb {
             Self::Shell(args) => shell::run(&args),
             Self::Exec(args) => exec::run(&args),
             Self::Ps(args) => ps::run(&args),
+            Self::Top(args) => top::run(&args),
             Self::Logs(args) => logs::run(&args),
             Self::Stop(args) => stop::run(&args),
             Self::Diff(args) => diff::run(&args),
