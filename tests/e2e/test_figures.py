@@ -100,3 +100,13 @@ def test_what_nodes_report_is_the_network(study_python: Path, tmp_path: Path) ->
     for hops in (1, 3):
         assert measured["ping", "rtt_mean_ms", str(hops)] == pytest.approx(2 * hops * 0.0109, abs=0.002)
         assert 0.9e9 < measured["iperf3", "goodput_bps", str(hops)] < 0.95e9
+
+
+def test_one_experiment_has_one_digest_in_all_environments(study_python: Path, tmp_path: Path) -> None:
+    make(study_python, "digests", tmp_path)
+    complete(tmp_path, "dce-table-3")
+    table = rows(tmp_path / "dce-table-3.csv")
+    for example in ("01-ping", "03-tcp", "10-mptcp"):
+        found = [row for row in table if row["example"] == example]
+        assert len(found) >= 6, "environments that need nothing of the host"
+        assert len({(row["digest"], row["goodput_mbps"]) for row in found}) == 1, example
