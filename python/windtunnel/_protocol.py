@@ -47,6 +47,25 @@ class Answer(_AnswerKeys, total=False):
     refused: Refusal
 
 
+class Break(TypedDict):
+    """Where a run shall hold: as soon as a condition begins to hold for a TCP connection."""
+
+    condition: str
+    """The condition: columns of tcp.csv, or `cwnd`, `ssthresh`, `in_flight` (in bytes), `mss`, `srtt`, `rto` and
+    the like, in arithmetic and comparisons, as in `cwnd < 2*mss`."""
+    interval_ns: int
+    """How often connections are looked at, ns of virtual time."""
+
+
+class Broken(TypedDict):
+    """A condition holds; time stands still."""
+
+    at_ns: int
+    """Where time stands, ns."""
+    connection: dict[str, Any]
+    """The connection, as a row of tcp.csv."""
+
+
 class Content(TypedDict, total=False):
     """What is in a file."""
 
@@ -411,13 +430,14 @@ class ReplyObject(TypedDict, total=False):
     ended: End
     processes: list[Process]
     state: State
+    broken: Broken
     refused: Refusal
     driving: ReplyObjectDriving
     answer: Answer
     program_ended: ProgramEnd
 
 
-Reply = Union[ReplyObject, Literal["run_over"]]
+Reply = Union[ReplyObject, Literal["watching", "run_over"]]
 """What a run says."""
 
 
@@ -442,8 +462,9 @@ class RequestObject(TypedDict, total=False):
     resize: WindowSize
     processes: RequestObjectProcesses
     look: Look
+    break_when: Break
     command: Numbered
 
 
-Request = Union[RequestObject, Literal["end_input", "stop", "drive"]]
+Request = Union[RequestObject, Literal["end_input", "go_on", "stop", "drive"]]
 """What a client asks for."""

@@ -129,3 +129,48 @@ def test_without_a_run_or_a_terminal_it_says_so(attempt: Callable[..., Program],
     assert done.code == 2 and "no run is live" in done.stderr
     done = attempt("top", "--interval", "1ms", "--once", **env)
     assert done.code == 2 and "too short" in done.stderr
+
+
+def test_time_stands_still_where_a_condition_holds(engine: Path, tmp_path: Path, env: dict[str, str]) -> None:
+    alone = start(engine, tmp_path / "alone", env)
+    assert alone.wait(timeout=PATIENCE_S) == 0
+    # Held at its start, so that the condition is there before the first segment.
+    process = start(engine, tmp_path / "stopped", env, "--realtime")
+    top = Terminal(
+        [engine, "top", "--interval", "100ms", "--break", "cwnd > 12*mss && bytes_sent > 20000"],
+        env,
+        rows=40,
+        columns=160,
+    )
+    try:
+        top.expect("TIME STANDS")
+        times = [json.loads(look(engine, env, "--json"))["at_ns"] for _ in range(2)]
+        assert times[0] == times[1]
+        states = json.loads(look(engine, env, "--json"))
+        windows = [row["cwnd_packets"] for row in states["tcp"] if row["bytes_sent"] > 20000]
+        assert max(windows) > 12
+        top.type("q")
+        assert top.process.wait(timeout=PATIENCE_S) == 0
+    finally:
+        top.close()
+    # Nobody holds it any more.
+    assert process.wait(timeout=PATIENCE_S) == 0
+    assert digest(tmp_path / "stopped") == digest(tmp_path / "alone")
+
+
+@pytest.mark.parametrize(
+    ("condition", "fragment"),
+    [("cwnd <", "a column, a number or `(` is expected"), ("colour == 3", "connections have no number `colour`")],
+)
+def test_what_is_no_condition_is_refused(
+    engine: Path, tmp_path: Path, env: dict[str, str], condition: str, fragment: str
+) -> None:
+    process = start(engine, tmp_path / "run", env, "--realtime")
+    top = Terminal([engine, "top", "--break", condition], env)
+    try:
+        top.expect(re.escape(fragment))
+        assert top.process.wait(timeout=PATIENCE_S) == 2
+    finally:
+        top.close()
+        process.terminate()
+        process.wait(timeout=PATIENCE_S)

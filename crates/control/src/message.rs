@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::driver::{Answer, Numbered, ProgramEnd};
-use crate::state::{Look, State};
+use crate::state::{Break, Broken, Look, State};
 
 /// Version of the protocol.
 pub const PROTOCOL: u32 = 3;
@@ -83,6 +83,11 @@ pub enum Request {
     },
     /// Say how the run stands, which does nothing to it. Answered by [`Reply::State`], as often as it is asked.
     Look(Look),
+    /// Let time stand still each time when a condition begins to hold. Answered by [`Reply::Watching`], then by [`Reply::Broken`]
+    /// each time. One for each connection: another takes its place. It is over when the connection is closed.
+    BreakWhen(Break),
+    /// Let time go on after [`Reply::Broken`].
+    GoOn,
     /// End the run, as Ctrl-C does. The connection is closed when its results are written.
     Stop,
     /// Drive the run from now on: time stands still but for what commands say. There is one driver at most.
@@ -108,6 +113,10 @@ pub enum Reply {
     Processes(Vec<Process>),
     /// How the run stands.
     State(Box<State>),
+    /// The condition is understood, and looked at from now on.
+    Watching,
+    /// The condition holds: time stands still until [`Request::GoOn`], or until this connection is closed.
+    Broken(Box<Broken>),
     /// It cannot be done; nothing else follows.
     Refused(Refusal),
     /// This connection drives the run now; answers to commands follow.

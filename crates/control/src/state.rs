@@ -85,6 +85,26 @@ pub struct DirectionState {
     pub wait_ns: u64,
 }
 
+/// Where a run shall hold: as soon as a condition begins to hold for a TCP connection.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Break {
+    /// The condition: columns of tcp.csv, or `cwnd`, `ssthresh`, `in_flight` (in bytes), `mss`, `srtt`, `rto` and the like, in
+    /// arithmetic and comparisons, as in `cwnd < 2*mss`.
+    pub condition: String,
+    /// How often connections are looked at, ns of virtual time.
+    pub interval_ns: u64,
+}
+
+/// A condition holds; time stands still.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Broken {
+    /// Where time stands, ns.
+    pub at_ns: u64,
+    /// The connection, as a row of tcp.csv.
+    pub connection: serde_json::Map<String, serde_json::Value>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ use std::io;
 use std::iter::Peekable;
 use std::time::{Duration, Instant};
 
+mod breaks;
 mod drive;
 mod look;
 
@@ -27,6 +28,7 @@ use crate::node::{Arrived, Body, News, Node, What};
 use crate::pacer::Pacer;
 use crate::terminal::refusal;
 use crate::window::Windows;
+use breaks::Breaks;
 use drive::Driver;
 
 /// Longest window while somebody watches, ns: so much output at most is on its way when they have seen enough.
@@ -87,6 +89,7 @@ pub struct Live {
     busy: bool,
     sessions: BTreeMap<u64, Session>,
     questions: BTreeMap<u64, Question>,
+    breaks: Breaks,
     /// Those who want the run to end, and wait for it.
     stoppers: Vec<Client>,
     next_number: u64,
@@ -161,6 +164,7 @@ impl Live {
             replay,
             sessions: BTreeMap::new(),
             questions: BTreeMap::new(),
+            breaks: Breaks::default(),
             stoppers: Vec::new(),
             next_number: 1,
             pacer: None,
@@ -266,8 +270,13 @@ impl Live {
             self.hear(incoming, network, due_ns)?;
         }
         self.ease_congestion(network, due_ns)?;
+        if self.attend_breaks(network, due_ns)? {
+            return Ok(None);
+        }
+        let due_ns = due_ns.min(self.breaks.next_ns());
         let watched = !self.sessions.is_empty();
-        self.busy = watched || self.realtime || self.held.is_some() || !self.questions.is_empty();
+        self.busy =
+            watched || self.realtime || self.held.is_some() || !self.questions.is_empty() || !self.breaks.is_empty();
         if !watched && !self.realtime {
             self.pacer = None;
             if !self.questions.is_empty() {
@@ -478,6 +487,20 @@ impl Live {
             }
             Incoming::Request {
                 client,
+                request: Request::BreakWhen(wanted),
+            } => {
+                self.add_break(client, &wanted, at_ns);
+                return Ok(());
+            }
+            Incoming::Request {
+                client,
+                request: Request::GoOn,
+            } => {
+                self.breaks.go_on(client.number);
+                return Ok(());
+            }
+            Incoming::Request {
+                client,
                 request: Request::Stop,
             } => {
                 self.stoppers.push(client);
@@ -514,6 +537,7 @@ impl Live {
             Incoming::Gone { client } => {
                 let asks = |question: &Question| question.client.as_ref().is_some_and(|asker| asker.number == client);
                 self.questions.retain(|_, question| !asks(question));
+                self.breaks.forget(client);
                 (client, Input::HangUp(true))
             }
         };

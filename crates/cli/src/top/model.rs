@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use windtunnel_control::{DirectionState, State};
+use windtunnel_control::{Broken, DirectionState, State};
 use windtunnel_results::DirectionSummary;
 
 const NS_PER_S: f64 = 1e9;
@@ -36,7 +36,7 @@ impl LinkRow {
 
 /// A row of tcp.csv.
 #[derive(Clone, Debug)]
-pub struct Connection(serde_json::Map<String, serde_json::Value>);
+pub struct Connection(pub serde_json::Map<String, serde_json::Value>);
 
 impl Connection {
     /// A number of it; none: it has no such value yet.
@@ -86,6 +86,8 @@ pub struct Model {
     pub speed: f64,
     /// By connection, in the order of [`KEPT`].
     pub histories: BTreeMap<String, [Series; KEPT.len()]>,
+    /// Where time stands by the watcher's condition.
+    pub broken: Option<Broken>,
     heard: Instant,
 }
 
@@ -99,6 +101,7 @@ impl Model {
             calls_per_s: Vec::new(),
             speed: 0.0,
             histories: BTreeMap::new(),
+            broken: None,
             heard,
             state: state.clone(),
         };

@@ -4,10 +4,10 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use windtunnel_control::State;
 
 use super::model::Model;
 use super::view::{self, Choice, PAGES, Page};
+use super::watcher::Watcher;
 use crate::failure::Failure;
 
 /// How the view ended.
@@ -19,15 +19,20 @@ pub enum End {
     Over,
 }
 
-/// Shows what `next` gives each `interval`, until the user quits or it gives nothing more.
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    Nothing,
+    Quit,
+    /// Time shall go on.
+    GoOn,
+}
+
+/// Shows what the run is like each `interval`, until the user quits or it is over.
 ///
 /// # Errors
-/// When the terminal fails, or `next` does.
-pub fn show(
-    mut model: Model,
-    interval: Duration,
-    mut next: impl FnMut() -> Result<Option<State>, Failure>,
-) -> Result<End, Failure> {
+/// When the terminal fails, or the run cannot be asked.
+pub fn show(mut model: Model, interval: Duration, watcher: &mut Watcher) -> Result<End, Failure> {
     let failed = |error: io::Error| Failure::user("the terminal cannot be used").because(error);
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let mut choice = Choice::default();
@@ -39,19 +44,28 @@ pub fn show(
         match event::poll(due.saturating_duration_since(Instant::now())) {
             Err(error) => break Err(failed(error)),
             Ok(true) => match event::read() {
-                Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => {
-                    if press(key, &model, &mut choice) {
-                        break Ok(End::Quit);
+                Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => match press(key, &model, &mut choice) {
+                    Wish::Nothing => {}
+                    Wish::Quit => break Ok(End::Quit),
+                    Wish::GoOn => {
+                        if let Err(failure) = watcher.go_on() {
+                            break Err(failure);
+                        }
+                        model.broken = None;
                     }
-                }
+                },
                 Ok(_) => {}
                 Err(error) => break Err(failed(error)),
             },
             Ok(false) => {
                 due = Instant::now() + interval;
-                match next() {
-                    Ok(Some(state)) if !choice.frozen => model.take(state, Instant::now()),
-                    Ok(Some(_)) => {}
+                match watcher.look() {
+                    Ok(Some(state)) => {
+                        if !choice.frozen {
+                            model.take(state, Instant::now());
+                        }
+                        model.broken = watcher.broken().cloned();
+                    }
                     Ok(None) => break Ok(End::Over),
                     Err(failure) => break Err(failure),
                 }
@@ -63,10 +77,10 @@ pub fn show(
     end
 }
 
-/// A key was pressed; whether it is the end.
-fn press(key: KeyEvent, model: &Model, choice: &mut Choice) -> bool {
+/// A key was pressed.
+fn press(key: KeyEvent, model: &Model, choice: &mut Choice) -> Wish {
     if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-        return true;
+        return Wish::Quit;
     }
     if choice.typing {
         match key.code {
@@ -77,7 +91,7 @@ fn press(key: KeyEvent, model: &Model, choice: &mut Choice) -> bool {
             _ => {}
         }
         choice.row = 0;
-        return false;
+        return Wish::Nothing;
     }
     let rows = view::rows(model, choice);
     let turn = |choice: &mut Choice, by: usize| {
@@ -85,10 +99,11 @@ fn press(key: KeyEvent, model: &Model, choice: &mut Choice) -> bool {
         go_to(choice, PAGES[(at + by) % PAGES.len()]);
     };
     match key.code {
-        KeyCode::Char('q') => return true,
+        KeyCode::Char('q') => return Wish::Quit,
+        KeyCode::Char('c') => return Wish::GoOn,
         KeyCode::Esc if choice.open.is_some() => choice.open = None,
         KeyCode::Esc if !choice.filter.is_empty() => choice.filter.clear(),
-        KeyCode::Esc => return true,
+        KeyCode::Esc => return Wish::Quit,
         KeyCode::Tab | KeyCode::Right => turn(choice, 1),
         KeyCode::BackTab | KeyCode::Left => turn(choice, PAGES.len() - 1),
         KeyCode::Char('1') => go_to(choice, Page::Links),
@@ -106,7 +121,7 @@ fn press(key: KeyEvent, model: &Model, choice: &mut Choice) -> bool {
         }
         _ => {}
     }
-    false
+    Wish::Nothing
 }
 
 fn go_to(choice: &mut Choice, page: Page) {
@@ -118,39 +133,39 @@ mod tests {
     use super::*;
     use crate::top::model::tests::model;
 
-    fn press_all(codes: &[KeyCode], choice: &mut Choice) -> bool {
+    fn press_all(codes: &[KeyCode], choice: &mut Choice) -> Wish {
         let model = model();
-        codes
-            .iter()
-            .any(|code| press(KeyEvent::new(*code, KeyModifiers::NONE), &model, choice))
+        let press_one = |code: &KeyCode| press(KeyEvent::new(*code, KeyModifiers::NONE), &model, choice);
+        codes.iter().map(press_one).fold(Wish::Nothing, |_, wish| wish)
     }
 
     #[test]
     fn keys_lead_to_a_connection_and_back() {
         let mut choice = Choice::default();
-        assert!(!press_all(&[KeyCode::Tab, KeyCode::Enter], &mut choice));
+        assert_eq!(press_all(&[KeyCode::Tab, KeyCode::Enter], &mut choice), Wish::Nothing);
         assert_eq!(choice.open, Some(model().connections[0].key()));
-        assert!(!press_all(&[KeyCode::Esc], &mut choice));
+        assert_eq!(press_all(&[KeyCode::Esc], &mut choice), Wish::Nothing);
         assert_eq!((choice.page, choice.open.clone()), (Page::Connections, None));
-        assert!(press_all(&[KeyCode::Char('q')], &mut choice));
+        assert_eq!(press_all(&[KeyCode::Char('c')], &mut choice), Wish::GoOn);
+        assert_eq!(press_all(&[KeyCode::Char('q')], &mut choice), Wish::Quit);
     }
 
     #[test]
     fn while_a_filter_is_typed_letters_are_letters() {
         let mut choice = Choice::default();
         let typed = ['/', 'q', 'h', '2'].map(KeyCode::Char);
-        assert!(!press_all(&typed, &mut choice));
+        assert_eq!(press_all(&typed, &mut choice), Wish::Nothing);
         assert_eq!(choice.filter, "qh2");
-        assert!(!press_all(&[KeyCode::Enter, KeyCode::Esc], &mut choice));
+        assert_eq!(press_all(&[KeyCode::Enter, KeyCode::Esc], &mut choice), Wish::Nothing);
         assert_eq!((choice.filter.as_str(), choice.typing), ("", false));
     }
 
     #[test]
     fn the_marked_row_stays_among_the_rows() {
         let mut choice = Choice::default();
-        assert!(!press_all(&[KeyCode::Down; 9], &mut choice));
+        assert_eq!(press_all(&[KeyCode::Down; 9], &mut choice), Wish::Nothing);
         assert_eq!(choice.row, 1);
-        assert!(!press_all(&[KeyCode::Up; 9], &mut choice));
+        assert_eq!(press_all(&[KeyCode::Up; 9], &mut choice), Wish::Nothing);
         assert_eq!(choice.row, 0);
     }
 }

@@ -90,7 +90,7 @@ pub fn draw(frame: &mut Frame<'_>, model: &Model, choice: &Choice) {
             frame.render_stateful_widget(table(&sheet), body, &mut state);
         }
     }
-    frame.render_widget(Line::from(footline(choice)), foot);
+    frame.render_widget(Line::from(footline(model, choice)), foot);
 }
 
 fn headline(model: &Model) -> String {
@@ -109,8 +109,16 @@ fn headline(model: &Model) -> String {
     )
 }
 
-fn footline(choice: &Choice) -> Vec<Span<'static>> {
+fn footline(model: &Model, choice: &Choice) -> Vec<Span<'static>> {
     let mut spans = Vec::new();
+    if let Some(broken) = &model.broken {
+        let connection = Connection(broken.connection.clone()).key();
+        let text = format!(
+            "TIME STANDS at {} s: {connection} (c: go on) ",
+            broken.at_ns as f64 / 1e9
+        );
+        spans.push(Span::styled(text, MARKED));
+    }
     if choice.frozen {
         spans.push(Span::styled("FROZEN ", MARKED));
     }

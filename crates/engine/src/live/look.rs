@@ -2,7 +2,7 @@
 
 use windtunnel_base::SimTime;
 use windtunnel_control::{DirectionState, LinkState, Look, NodeState, ProgramState, State};
-use windtunnel_results::ProcessSummary;
+use windtunnel_results::{Line, ProcessSummary, TcpLine};
 
 use super::{Live, Network};
 use crate::error::EngineError;
@@ -82,7 +82,10 @@ fn links(network: &mut Network<'_>, at_ns: u64) -> Vec<LinkState> {
 }
 
 /// The connections of all nodes, by node, in the order of tcp.csv.
-fn tcp(nodes: &mut [Node], at_ns: u64) -> Result<Vec<serde_json::Map<String, serde_json::Value>>, EngineError> {
+pub(super) fn tcp(
+    nodes: &mut [Node],
+    at_ns: u64,
+) -> Result<Vec<serde_json::Map<String, serde_json::Value>>, EngineError> {
     let (mut rows, mut records) = (Vec::new(), Vec::new());
     for node in nodes {
         node.sample(&mut records)?;
@@ -96,4 +99,17 @@ fn tcp(nodes: &mut [Node], at_ns: u64) -> Result<Vec<serde_json::Map<String, ser
         }));
     }
     Ok(rows)
+}
+
+/// Whether rows of connections have a number of this name.
+pub(super) fn is_tcp_number(column: &str) -> bool {
+    const TEXTS: [&str; 6] = [
+        "node",
+        "local_address",
+        "remote_address",
+        "state",
+        "congestion_control",
+        "internals",
+    ];
+    TcpLine::COLUMNS.contains(&column) && !TEXTS.contains(&column)
 }
