@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from ._error import Error, refuse
 from ._extras import need
 from ._sweep_cell import Record
 from ._sweep_plan import Point, canonical, canonical_json, did_you_mean, hash_of
-from ._sweep_store import RUNS
+from ._sweep_store import RUNS, record_path
 from ._table import Table
 
 LEVEL = 0.95
@@ -208,6 +210,66 @@ class SweepResults:
                 if sample:
                     rows.append({**point, "value": value, **vars(estimate(sample))})
         return table_of(rows, [*self.parameters, "value", *STATISTICS], self.name)
+
+    def plot(
+        self,
+        x: str | None = None,
+        y: str | None = None,
+        series: str | Sequence[str] | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
+        xfactor: float | None = None,
+        yfactor: float | None = None,
+        xlabel: str | None = None,
+        ylabel: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Draws means of a value against a parameter, with their 95 % intervals (Student).
+
+        Parameters
+        ----------
+        x, y : str, optional
+            Parameter and value; the first of each by default.
+        series : str or sequence of str, optional
+            Parameters whose combinations are a series each; by default all others. Where that makes more than seven, as
+            with Latin hypercubes, each point stands alone.
+        where : mapping, optional
+            Values of other parameters: only points that have these are shown.
+        xfactor, yfactor : float, optional
+            What to multiply by; by default what the unit in the name asks for: ``goodput_bps`` is shown in Mb/s.
+        xlabel, ylabel : str, optional
+            Other labels of the axes; then values are not scaled, unless there is a factor.
+        **options
+            As of :func:`windtunnel.plot.value_against`: ``title``, ``show_samples``, ``xscale``, ``ax`` ...
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure; :func:`windtunnel.plot.save` writes it.
+        """
+        from .plot._sweep import against
+
+        factors = {"xfactor": xfactor, "yfactor": yfactor}
+        return against(self, x, y, series, where=where, xlabel=xlabel, ylabel=ylabel, **factors, **options)
+
+    @classmethod
+    def read(cls, folder: str | os.PathLike[str]) -> SweepResults:
+        """What a sweep that has ended left in its folder.
+
+        Raises
+        ------
+        Error
+            It is no folder of a sweep, or the sweep has not ended, or it is damaged.
+        """
+        path = Path(folder)
+        try:
+            plan = json.loads((path / "sweep.json").read_text(encoding="utf-8"))
+            records = [json.loads(record_path(path, key).read_text(encoding="utf-8")) for key in plan["cells"]]
+            return cls(plan["name"], path, plan["points"], records, len(records), plan["wide"])
+        except FileNotFoundError as error:
+            refuse(f"there is no {error.filename}", "name the folder of a sweep that has ended; run it again to end it")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise Error(f"cannot read the sweep in {path}: {error}", hint="run it again") from None
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, as ``windtunnel sweep --json`` prints it."""

@@ -11,6 +11,7 @@ import base64
 import gzip
 import json
 import os
+from collections.abc import Sequence
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -31,31 +32,37 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 
 
 def report(run: Source, path: str | os.PathLike[str] | None = None) -> Path:
-    """Writes a report of a run: one HTML file that needs nothing else, offline too.
+    """Writes a report of a run or a sweep: one HTML file that needs nothing else, offline too.
 
     Parameters
     ----------
     run : Run or path
-        A run that has ended, or its folder.
+        A run that has ended, or its folder, or that of a sweep.
     path : path, optional
-        File to write; ``report.html`` in the run's folder by default.
+        File to write; ``report.html`` in the folder by default.
 
     Returns
     -------
     pathlib.Path
         The file.
     """
+    if isinstance(run, (str, os.PathLike)) and (Path(run) / "sweep.json").is_file():
+        from .._sweep_table import SweepResults
+        from ._sweep import sweep_report
+
+        return sweep_report(SweepResults.read(run), None if path is None else Path(path))
     source = results(run)
     target = source.path / "report.html" if path is None else Path(path)
-    page = _page(source)
+    content = page(source.label, _body(source), *_plots(source))
     try:
-        target.write_text(page, encoding="utf-8")
+        target.write_text(content, encoding="utf-8")
     except OSError as error:
         refuse(f"cannot write {target}: {error.strerror}")
     return target
 
 
-def _trace(number: int, name: str, x: Any, y: Any, style: str) -> dict[str, Any]:
+def trace(number: int, name: str, x: Any, y: Any, style: str) -> dict[str, Any]:
+    """A curve as plotly has it."""
     return {
         "x": x,
         "y": y,
@@ -98,7 +105,7 @@ def _plot(source: RunData, title: str, lines: list[Any], unit: str, what: str) -
     traces = []
     for number, one in enumerate(lines):
         x, y = _thin(one.x, one.y / by)
-        traces.append(_trace(number, one.name, x, y, one.style))
+        traces.append(trace(number, one.name, x, y, one.style))
     thinned = any(len(one.x) > POINTS_MAX for one in lines)
     note = " (long curves: least and greatest value of each span)" if thinned else ""
     return _layout(source, traces, f"{title}{note}", f"{what} ({unit})", "tozero")
@@ -145,27 +152,27 @@ def _sequence(source: RunData) -> dict[str, Any]:
     from ._sequence import COLUMNS, are_joined, joined, span, thinned
 
     one = one_conversation(source, None)
-    trace = source.sequence(one)
-    low, high = span(trace, None, None)
+    seen = source.sequence(one)
+    low, high = span(seen, None, None)
     traces = []
-    kinds = (("data", trace.new, 2), ("SACK block", trace.sacks, 6), ("retransmission", trace.again, 4))
+    kinds = (("data", seen.new, 2), ("SACK block", seen.sacks, 6), ("retransmission", seen.again, 4))
     for name, bars, number in kinds:
         x, y = _bars(joined(bars, low, high))
-        traces.append(_trace(number, name, x, y, "line"))
+        traces.append(trace(number, name, x, y, "line"))
         traces[-1]["line"]["dash"] = "solid"
     # Besides its colour: seen at any scale, and in grey. The legend has it once.
-    again = [bar for bar in trace.again if low <= bar[0] <= high]
+    again = [bar for bar in seen.again if low <= bar[0] <= high]
     if again:
         traces[-1] |= {"legendgroup": "again", "showlegend": False}
         middles = [(first + after) / 2 for _, first, after in again]
-        traces.append(_trace(4, "retransmission", [bar[0] for bar in again], middles, "diamonds"))
+        traces.append(trace(4, "retransmission", [bar[0] for bar in again], middles, "diamonds"))
         traces[-1]["legendgroup"] = "again"
-    for name, points, number in (("acknowledged", trace.acks, 0), ("advertised window", trace.windows, 3)):
+    for name, points, number in (("acknowledged", seen.acks, 0), ("advertised window", seen.windows, 3)):
         kept = thinned(points, low, high)
-        traces.append(_trace(number, name, [time_s for time_s, _ in kept], [at for _, at in kept], "line"))
+        traces.append(trace(number, name, [time_s for time_s, _ in kept], [at for _, at in kept], "line"))
         traces[-1]["line"]["shape"] = "hv"
     title = f"Time-sequence: {escape(one.name)}, seen at {escape(one.interface)}"
-    if are_joined(trace, low, high):
+    if are_joined(seen, low, high):
         title += f"<br><sub>segments sent back to back within {(high - low) / COLUMNS * 1e3:.2g} ms are one bar</sub>"
     return _layout(source, traces, title, "position in the stream (B)", "normal")
 
@@ -188,7 +195,7 @@ def _plots(source: RunData) -> tuple[list[dict[str, Any]], list[str]]:
         windows, thresholds = cwnd_curves(source, None)
         plot = _plot(source, "Congestion window", windows, "packets", "cwnd")
         for number, one in thresholds:
-            plot["data"].append(_trace(number, one.name, *_thin(one.x, one.y), one.style))
+            plot["data"].append(trace(number, one.name, *_thin(one.x, one.y), one.style))
             plot["data"][-1]["line"] |= {"dash": "dot", "width": 1}
         return plot
 
@@ -210,7 +217,8 @@ def _plots(source: RunData) -> tuple[list[dict[str, Any]], list[str]]:
     return found, missing
 
 
-def _table(head: list[str], rows: list[list[object]]) -> str:
+def html_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """A table of texts."""
     top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
@@ -245,7 +253,7 @@ def _facts(source: RunData) -> str:
         ["kernels", ", ".join(f"{one['release']} (sha256 {one['sha256']})" for one in manifest.get("kernels", []))],
         ["host", f"{manifest['host']['os']}, Linux {manifest['host']['kernel_release']}" if "host" in manifest else ""],
     ]
-    return _table(["", ""], rows)
+    return html_table(["", ""], rows)
 
 
 def _body(source: RunData) -> str:
@@ -280,9 +288,10 @@ def _body(source: RunData) -> str:
         f"<h1>{escape(source.label)}</h1>{_facts(source)}<h2>Warnings</h2><ul>{warnings}</ul>"
         f'<h2>Network</h2><img alt="the network" src="data:image/svg+xml;base64,{drawing}">'
         f"<h2>Plots</h2>\0<h2>Programs</h2>"
-        f"{_table(['node', 'command', 'end', 'start (s)', 'end (s)'], programs)}{printed}<h2>Links</h2>"
-        f"{_table(['direction', 'frames', 'delivered frames', 'delivered bytes', 'dropped frames'], links)}"
-        f"<h2>Inputs</h2><details><summary>{len(inputs)} files</summary>{_table(['file', 'sha256'], inputs)}</details>"
+        f"{html_table(['node', 'command', 'end', 'start (s)', 'end (s)'], programs)}{printed}<h2>Links</h2>"
+        f"{html_table(['direction', 'frames', 'delivered frames', 'delivered bytes', 'dropped frames'], links)}"
+        f"<h2>Inputs</h2><details><summary>{len(inputs)} files</summary>"
+        f"{html_table(['file', 'sha256'], inputs)}</details>"
     )
 
 
@@ -315,17 +324,17 @@ _SCRIPT = """
 """
 
 
-def _page(source: RunData) -> str:
+def page(title: str, body: str, found: list[dict[str, Any]], missing: list[str]) -> str:
+    """A page with plots, which stand where the body has a NUL, and why others are not there."""
     library = need("plotly.offline", "reports").get_plotlyjs().encode()
     packed = base64.b64encode(gzip.compress(library, 9, mtime=0)).decode()
-    found, missing = _plots(source)
     frames = "".join(f'<div id="plot{number}"></div>' for number in range(len(found)))
     frames += '<p id="failed"></p>' + "".join(f"<p>{escape(text)}</p>" for text in missing)
     # Within a script, `<` could end it.
     data = json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
     return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(source.label)}</title>'
-        f"<style>{_STYLE}</style></head><body>{_body(source).replace(chr(0), frames, 1)}"
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f"<style>{_STYLE}</style></head><body>{body.replace(chr(0), frames, 1)}"
         f'<script type="text/plain" id="library">{packed}</script>'
         f'<script type="application/json" id="plots">{data}</script><script>{_SCRIPT}</script></body></html>\n'
     )

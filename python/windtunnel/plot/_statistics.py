@@ -77,6 +77,7 @@ def value_against(
     show_samples: bool = False,
     xscale: str | None = None,
     from_zero: bool = True,
+    join: bool = True,
     figure: FigureBase | None = None,
     ax: Axes | None = None,
     size: tuple[float, float] | None = None,
@@ -102,6 +103,8 @@ def value_against(
         Of the parameter's axis.
     from_zero : bool
         Whether the values' axis starts at 0, where none is negative.
+    join : bool
+        Whether lines join the means of a series.
     figure, ax, size
         As of :func:`throughput`.
 
@@ -136,7 +139,7 @@ def value_against(
             pairs = [interval(group.tolist(), confidence) if len(group) else (math.nan, math.nan) for group in groups]
             where_x = [value + shift for value in at]
             options = {**colour(number), "marker": MARKERS[number % len(MARKERS)]}
-            if texts:
+            if texts or not join:
                 options["linestyle"] = "none"
             means = numpy.array([mean for mean, _ in pairs])
             widths = numpy.array([width for _, width in pairs])

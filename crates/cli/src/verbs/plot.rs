@@ -5,16 +5,16 @@ use crate::python;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Draw what a run has measured, and write a report of it
+/// Draw what a run or a sweep has measured, and write a report of it
 ///
 /// Without --kind, all that the results have data for: `run --measure 10ms` brings series of links, `capture: all` in the scenario
 /// the captures that round-trip times and time-sequence diagrams are drawn from. The report is one HTML file that needs nothing
-/// else. Equal runs give equal pictures. Needs `pip install 'windtunnel[study]'`.
+/// else. Equal runs give equal pictures. Of a sweep, each value against each parameter, with 95 % intervals. Needs `pip install 'windtunnel[study]'`.
 #[derive(Debug, clap::Args, Serialize)]
 pub struct Args {
-    /// Results of a run
+    /// Results of a run, or the folder of a sweep
     dir: PathBuf,
-    /// What to draw: throughput, queue, rtt, cwnd, time-sequence, topology, timeline
+    /// What to draw of a run: throughput, queue, rtt, cwnd, time-sequence, topology, timeline
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     kind: Vec<String>,
     /// Formats: png, svg, pdf; html is the report. By default png and html

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Plots and the report of a sweep: what they show, and what cannot be shown."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from test_sweep import PIPES, Script, environment, script  # noqa: F401  (a fixture)
+
+SWEEP = """
+import windtunnel as wt
+
+def cell(seed, loss_percent, cc):
+    if loss_percent == 9 and cc == "bbr":
+        raise wt.Error("bbr did not come", hint="try <reno>")
+    goodput_bps = 9e6 if cc == "bbr" else 9e6 / (1 + loss_percent)
+    return {"goodput_bps": goodput_bps + 1e5 * seed, "lost_frames": loss_percent * seed}
+
+parameters = {"loss_percent": [0, 1, 5, 9], "cc": ["reno", "bbr"]}
+found = wt.sweep(cell, parameters, seeds=range(1, 5), out="sw", progress=False)
+"""
+DRAWN = """
+figure = found.plot("loss_percent", "goodput_bps")
+axes = figure.axes[0]
+print(axes.get_xlabel(), "|", axes.get_ylabel())
+for line in axes.containers:
+    print(line.get_label(), [round(float(y), 3) for y in line.lines[0].get_ydata()])
+one = found.plot("loss_percent", "goodput_bps", where={"cc": "reno"}, ylabel="bits", yfactor=1.0)
+print(one.axes[0].get_ylabel(), len(one.axes[0].containers))
+again = wt.SweepResults.read("sw")
+print(again.digest == found.digest, len(again.failed))
+wt.plot.save(figure, "a.svg"); wt.plot.save(again.plot(), "b.svg")
+"""
+
+
+def test_a_value_is_drawn_against_a_parameter(script: Script, tmp_path: Path) -> None:  # noqa: F811
+    lines = script(SWEEP + DRAWN).stdout.splitlines()
+    # Units by the ends of names; means of the four seeds.
+    assert lines[0] == "loss (%) | goodput (Mb/s)"
+    assert lines[1] == "cc=reno [9.25, 4.75, 1.75, 1.15]"
+    # One of its points failed.
+    assert lines[2] == "cc=bbr [9.25, 9.25, 9.25, nan]"
+    assert lines[3] == "bits 1"
+    assert lines[4] == "True 4"
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ('found.plot("los_percent")', "the sweep has no parameter `los_percent`; it has loss_percent, cc"),
+        ('found.plot(y="goodput")', "no cell returned `goodput`"),
+        ('found.plot(where={"cc": "vegas"})', "no point has cc=vegas"),
+        ('found.plot("loss_percent", series=[])', "several values of `cc`, which must not be mixed"),
+        ('wt.SweepResults.read("nowhere")', "there is no nowhere"),
+    ],
+)
+def test_what_cannot_be_drawn_is_said(script: Script, call: str, message: str) -> None:  # noqa: F811
+    done = script(f"{SWEEP}\ntry:\n    {call}\nexcept wt.Error as error:\n    print(error.message, error.hint)\n")
+    assert message in done.stdout
+
+
+def test_the_verb_draws_all_and_writes_a_report(
+    script: Script,  # noqa: F811
+    study_python: Path,
+    engine: Path,
+    tmp_path: Path,
+) -> None:
+    script(SWEEP)
+    env = environment(engine)
+    env["PATH"] = f"{study_python.parent}:{os.environ['PATH']}"
+    done = subprocess.run([engine, "plot", tmp_path / "sw", "--format", "svg,html"], env=env, **PIPES)
+    assert done.returncode == 0, done.stderr
+    names = sorted(path.name for path in (tmp_path / "sw/plots").iterdir())
+    pairs = [f"{y}-{x}.svg" for y in ("goodput_bps", "lost_frames") for x in ("cc", "loss_percent")]
+    assert names == sorted([*pairs, "report.html"])
+    page = (tmp_path / "sw/plots/report.html").read_text(encoding="utf-8")
+    for part in ("goodput_bps", "bbr did not come", "try &lt;reno&gt;", "0, 1, 5, 9", "1, 2, 3, 4"):
+        assert part in page, part
+    assert "try <reno>" not in page
+    # It needs nothing else: no script, style or picture comes from elsewhere.
+    assert not re.search(r'<(script|link|img)[^>]+(src|href)="(?!data:)', page)
+    failed = subprocess.run([engine, "plot", tmp_path / "sw", "--kind", "queue"], env=env, **PIPES)
+    assert failed.returncode == 2 and "a sweep has no kinds of plots" in failed.stderr
