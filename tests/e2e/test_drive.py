@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 import subprocess
 import time
@@ -121,6 +122,58 @@ def test_what_a_driver_did_is_the_same_each_time_and_without_it(begin: Begin, en
     assert summary["ended"] == "driver"
     assert [process["client"] for process in summary["processes"]] == [True] * len(summary["processes"])
     assert replay(engine, run) == summary
+
+
+def slow_setup(seconds: float) -> Mapping:
+    """Two hosts, of which h1 takes that long to be set up."""
+    scenario = two_hosts()
+    scenario["nodes"]["h1"]["setup"] = [["sh", "-c", f"sleep {seconds}; echo ready > /run/file"]]
+    return scenario
+
+
+def test_what_a_driver_does_finds_nodes_set_up(begin: Begin, engine: Path) -> None:
+    outcomes = []
+    for _ in range(2):
+        run = begin(slow_setup(1))
+        client = run.driver()
+        # Who has no setup command is ready at once; lists of processes and signals are for those in trouble.
+        assert client("start", node="h2", program={"argv": ["true"]})["at_ns"] == 0
+        assert "sleep" in json.dumps(client("processes", node="h1"))
+        assert client("counters")["at_ns"] < SECOND_NS // 2
+        started = client("start", node="h1", program={"argv": ["cat", "/run/file"]})
+        assert SECOND_NS < started["at_ns"] < 1.1 * SECOND_NS
+        cat = started["started"]["program"]
+        client("run", programs=[cat])
+        assert (client.output[cat, "O"], client.ended[cat]["exit"]) == (b"ready\n", 0)
+        client.stop()
+        assert run.end() == (0, "")
+        outcomes.append((run.summary(), (run.out / "input.jsonl").read_bytes()))
+    assert outcomes[0] == outcomes[1]
+    assert replay(engine, run) == outcomes[0][0]
+
+
+def test_files_wait_for_the_setup_too(begin: Begin) -> None:
+    client = begin(slow_setup(1)).driver()
+    assert client("read_file", node="h1", path="/run/file")["file"] == {"text": "ready\n"}
+    client = begin(slow_setup(1)).driver()
+    written = client("write_file", node="h1", path="/run/file", content={"text": "mine\n"})
+    assert written["at_ns"] > SECOND_NS
+    client("run", until_ns=5 * SECOND_NS)
+    assert client("read_file", node="h1", path="/run/file")["file"] == {"text": "mine\n"}
+
+
+def test_a_setup_without_end_is_told(begin: Begin) -> None:
+    client = begin(slow_setup(1000)).driver()
+    start = client.begin("start", node="h1", program={"argv": ["true"]})
+    pause = client.begin("pause")
+    # The pause may be heard before the start has begun, while it waits, or when the run is at its end.
+    answers = {answer["id"]: answer for answer in (client.message()["answer"] for _ in range(2))}
+    assert "done" in answers[pause]
+    assert re.search(r"before node `h1` was set up|while node `h1` was being set up", str(answers[start]["refused"]))
+    client = begin(slow_setup(1000)).driver()
+    refused = client("start", node="h1", program={"argv": ["true"]})
+    assert "while node `h1` was being set up" in refused["refused"]["message"]
+    assert "end" in client("start", node="h1", program={"argv": ["true"]})["refused"]["message"]
 
 
 def test_a_run_in_a_thousand_steps_is_the_run_in_one_go(begin: Begin, run: Callable[..., Simulation]) -> None:

@@ -164,6 +164,11 @@ impl Node {
         &self.programs.lifecycle
     }
 
+    /// Whether its set-up commands are over.
+    pub fn is_set_up(&self) -> bool {
+        self.programs.lifecycle.setup_end_ns().is_some()
+    }
+
     /// Whether a frame is on its way to it.
     pub fn awaits_frame(&self) -> bool {
         self.queue

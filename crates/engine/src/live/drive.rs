@@ -13,7 +13,7 @@ use windtunnel_results::Ended;
 
 use super::{Live, NAP, Network, Question, SLICE_NS, Session};
 use crate::error::EngineError;
-use crate::node::What;
+use crate::node::{Node, What};
 use crate::terminal::refusal;
 
 /// Output that the driver has not taken at which time waits for it, bytes.
@@ -65,6 +65,15 @@ enum Current {
         at_ns: u64,
         answered: bool,
     },
+    /// It begins when its node is set up.
+    Setup {
+        command: Numbered,
+        node: usize,
+        /// The node is set up.
+        ready: bool,
+        /// It is not to begin any more.
+        paused: bool,
+    },
 }
 
 impl Driver {
@@ -106,6 +115,7 @@ impl Driver {
             }) => next_ns >= *until_ns || broken_off.is_some() || programs.as_ref().is_some_and(BTreeSet::is_empty),
             Some(Current::Step { done_ns: began_ns, .. }) => done_ns > *began_ns,
             Some(Current::Instant { at_ns, .. }) => next_ns > *at_ns,
+            Some(Current::Setup { ready, paused, .. }) => *ready || *paused,
         }
     }
 
@@ -114,6 +124,7 @@ impl Driver {
         match &self.current {
             None | Some(Current::Step { .. }) => due_ns,
             Some(Current::Instant { at_ns, .. }) => due_ns.min(at_ns + 1),
+            Some(Current::Setup { .. }) => due_ns.min(earliest_ns.saturating_add(SLICE_NS)),
             Some(Current::Run {
                 until_ns,
                 programs,
@@ -225,8 +236,12 @@ impl Live {
             Command::Stop {} => self.driver_ended = Some(driver.ended.unwrap_or(Ended::Driver)),
             Command::Pause {} => {
                 // Done when the run before it has stopped, which is its turn.
-                if let Some(Current::Run { broken_off, .. }) = &mut driver.current {
-                    broken_off.get_or_insert(Pause::Paused);
+                match &mut driver.current {
+                    Some(Current::Run { broken_off, .. }) => {
+                        broken_off.get_or_insert(Pause::Paused);
+                    }
+                    Some(Current::Setup { paused, .. }) => *paused = true,
+                    _ => {}
                 }
                 driver.todo.push_front(Todo::Command(Numbered { id, command }));
             }
@@ -258,6 +273,9 @@ impl Live {
                 }
                 return Ok(Some(due_ns));
             };
+            if let Some(Current::Setup { node, ready, .. }) = &mut driver.current {
+                *ready = network.nodes[*node].is_set_up();
+            }
             let earliest_ns = network.windows.earliest_ns();
             if !driver.is_reached(earliest_ns.min(due_ns), network.windows.done_ns()) {
                 let full = driver.client.queued_bytes() > UNTAKEN_MAX;
@@ -322,6 +340,18 @@ impl Live {
                     driver.answer(id, at_ns, Outcome::Done {});
                 }
             }
+            Some(Current::Setup {
+                command, node, ready, ..
+            }) => {
+                self.last_ns = self.last_ns.max(done_ns);
+                if ready {
+                    driver.todo.push_front(Todo::Command(command));
+                } else {
+                    let name = &self.identity.nodes[node];
+                    let text = format!("it was paused before node `{name}` was set up: nothing was done");
+                    driver.refuse(command.id, self.last_ns, text);
+                }
+            }
         }
     }
 
@@ -340,6 +370,11 @@ impl Live {
                 driver.answer(id, self.last_ns, Outcome::Time { why, ended });
             }
             Some(Current::Instant { id, at_ns, .. }) => driver.refuse(id, at_ns, OVER),
+            Some(Current::Setup { command, node, .. }) => {
+                let name = &self.identity.nodes[node];
+                let text = format!("the run has come to its end while node `{name}` was being set up: {SETUP_GOES_ON}");
+                driver.refuse(command.id, self.last_ns, text);
+            }
         }
     }
 
@@ -352,11 +387,34 @@ impl Live {
     fn begin(&mut self, command: Numbered, network: &mut Network<'_>, due_ns: u64) -> Result<(), EngineError> {
         let Numbered { id, command } = command;
         let at_ns = self.now_ns(network, due_ns);
+        if let Some(node) = self.needs_set_up(&command, network.nodes) {
+            let driver = self.driver.as_mut().expect("its command begins");
+            let (command, ready, paused) = (Numbered { id, command }, false, false);
+            driver.current = Some(Current::Setup {
+                command,
+                node,
+                ready,
+                paused,
+            });
+            return Ok(());
+        }
         if let Err(refused) = self.carry_out(id, command, network, at_ns)? {
             let driver = self.driver.as_ref().expect("its command began");
             driver.answer(id, at_ns, Outcome::Refused(refused));
         }
         Ok(())
+    }
+
+    /// The node that has to be set up before this can be done, and is not yet. As for the scenario's own programs: who uses a node
+    /// finds it as the scenario describes it. Whatever happened would be beside a set-up command, before or after.
+    fn needs_set_up(&self, command: &Command, nodes: &[Node]) -> Option<usize> {
+        let (Command::Start { node, .. } | Command::ReadFile { node, .. } | Command::WriteFile { node, .. }) = command
+        else {
+            return None;
+        };
+        let over = self.driver.as_ref().is_some_and(|driver| driver.ended.is_some());
+        let node = self.find(node).ok()?;
+        (!over && command.problem().is_none() && !nodes[node].is_set_up()).then_some(node)
     }
 
     fn carry_out(
@@ -631,6 +689,7 @@ impl Live {
 }
 
 const OVER: &str = "the run has come to its end: nothing can happen any more";
+const SETUP_GOES_ON: &str = "a `setup` command of it has not ended";
 
 fn unknown_program(program: u64) -> Refusal {
     refusal(
