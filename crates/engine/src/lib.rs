@@ -26,7 +26,6 @@ mod lifecycle;
 mod links;
 mod live;
 mod measure;
-mod netlink;
 mod node;
 mod pacer;
 mod preempt;
@@ -42,6 +41,8 @@ mod visit;
 mod watchdog;
 mod window;
 mod wire;
+
+use windtunnel_netlink as netlink;
 
 pub use error::{EXIT_BROKEN, EXIT_UNUSABLE, EngineError, stray_write};
 pub use layout::NODES_MAX;

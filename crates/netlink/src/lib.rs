@@ -1,4 +1,5 @@
-//! Netlink messages that configure a node, and the reading of their answers. Pure: bytes in, bytes out.
+//! Netlink messages that configure interfaces, of a node or of the host, and the reading of their answers. Pure: bytes in, bytes out.
+#![forbid(unsafe_code)]
 
 use std::net::IpAddr;
 
@@ -18,7 +19,7 @@ const ERROR_TEXT: u16 = 1;
 /// Bytes of a netlink header.
 const HEADER_BYTES: usize = 16;
 
-/// One change to a node's network configuration, or a question about it.
+/// One change to a network configuration, or a question about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// The number of the interface with this name; answered by a link message.
@@ -32,6 +33,13 @@ pub enum Request {
         index: u32,
         /// Up, or down.
         up: bool,
+    },
+    /// Sets the longest packet of an interface.
+    SetMtu {
+        /// Interface number.
+        index: u32,
+        /// Bytes of a packet, without the Ethernet header.
+        mtu: u32,
     },
     /// Makes a bridge.
     AddBridge {
@@ -96,6 +104,12 @@ impl Request {
                 if *up {
                     link.header.flags = LinkFlags::Up;
                 }
+                (RouteNetlinkMessage::SetLink(link), NLM_F_ACK)
+            }
+            Self::SetMtu { index, mtu } => {
+                let mut link = LinkMessage::default();
+                link.header.index = *index;
+                link.attributes.push(LinkAttribute::Mtu(*mtu));
                 (RouteNetlinkMessage::SetLink(link), NLM_F_ACK)
             }
             Self::AddBridge { name } => {
@@ -289,6 +303,17 @@ mod tests {
         assert_eq!(
             Request::SetUp { index: 2, up: false }.to_bytes(7),
             hex("20000000 1300 0500 07000000 00000000  00 00 0000 02000000 00000000 01000000")
+        );
+    }
+
+    #[test]
+    fn an_mtu_is_set() {
+        // RTM_SETLINK 19; IFLA_MTU 4: 9000.
+        let bytes = Request::SetMtu { index: 2, mtu: 9000 }.to_bytes(1);
+        assert_eq!(bytes[4..8], hex("1300 0500"));
+        assert_eq!(
+            bytes[16..],
+            hex("00 00 0000 02000000 00000000 00000000  0800 0400 28230000")
         );
     }
 
