@@ -1,0 +1,298 @@
+//! A TAP interface made for the run: the host's own stack is at the other end of the link.
+//!
+//! It is not persistent, so it goes with its descriptor, also when the process is killed; its addresses and routes go with it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sched::{CloneFlags, setns};
+use windtunnel_netlink::Request;
+
+use crate::counters::Tally;
+use crate::link::{Configurator, check_name, holder_of};
+use crate::poller::Poller;
+use crate::{DropCause, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Port, PortCounters, PortError, Subnet, sys};
+
+/// The device that makes TAP interfaces.
+pub(crate) const DEVICE: &str = "/dev/net/tun";
+/// What the kernel gives a new one, bytes.
+const USUAL_MTU: u32 = 1500;
+/// What the driver takes, bytes (`drivers/net/tun.c`: 65535 less the Ethernet header).
+const MTU_MAX: u32 = 65_521;
+const MTU_MIN: u32 = 68;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    port: String,
+    interface: String,
+    addresses: Vec<Subnet>,
+    mtu: u32,
+    file: File,
+    poller: Poller,
+    buffer: Vec<u8>,
+    tally: Tally,
+    /// The interface was deleted by somebody: nothing can pass any more.
+    gone: bool,
+    /// The interface is down, and that was told.
+    down: bool,
+}
+
+impl Tap {
+    pub fn open(
+        port: &str,
+        interface: Option<&str>,
+        addresses: &[Subnet],
+        mtu: Option<u32>,
+        netns: Option<&Path>,
+    ) -> Result<Self, PortError> {
+        if let Some(interface) = interface {
+            check_name(port, interface)?;
+        }
+        if let Some(mtu) = mtu.filter(|mtu| !(MTU_MIN..=MTU_MAX).contains(mtu)) {
+            let what = format!("an MTU of {mtu} bytes is not possible: {MTU_MIN} to {MTU_MAX} are allowed");
+            return Err(PortError::Value {
+                port: port.into(),
+                what,
+            });
+        }
+        let make = || Self::make(port, interface.unwrap_or_default(), addresses, mtu);
+        let (file, interface) = match netns {
+            None => make()?,
+            Some(netns) => in_netns(port, netns, make)?,
+        };
+        let poller = Poller::new().map_err(|errno| PortError::host(port, "epoll_create", errno))?;
+        poller
+            .add(&file, 0)
+            .map_err(|errno| PortError::host(port, "epoll_ctl", errno))?;
+        Ok(Self {
+            port: port.into(),
+            interface,
+            addresses: addresses.to_vec(),
+            mtu: mtu.unwrap_or(USUAL_MTU),
+            file,
+            poller,
+            buffer: vec![0; FRAME_BYTES_MAX + 1],
+            tally: Tally::default(),
+            gone: false,
+            down: false,
+        })
+    }
+
+    /// Makes the interface in the network namespace of this thread.
+    fn make(port: &str, name: &str, addresses: &[Subnet], mtu: Option<u32>) -> Result<(File, String), PortError> {
+        for subnet in addresses {
+            if let Some(interface) = holder_of(subnet.address) {
+                return Err(PortError::AddressInUse {
+                    port: port.into(),
+                    address: subnet.address,
+                    interface,
+                });
+            }
+        }
+        let file = open_device(port)?;
+        let interface = sys::make_tap(&file, name).map_err(|errno| match errno {
+            Errno::EBUSY | Errno::EEXIST => PortError::Exists {
+                port: port.into(),
+                interface: name.into(),
+            },
+            other => admin_error(port, "making a TAP interface", other),
+        })?;
+        configure(&interface, addresses, mtu)
+            .map_err(|(doing, errno)| admin_error(port, &format!("{doing} of {interface}"), errno))?;
+        Ok((file, interface))
+    }
+
+    /// The interface was deleted.
+    fn lose(&mut self) -> Result<usize, PortError> {
+        if std::mem::replace(&mut self.gone, true) {
+            return Ok(0);
+        }
+        // A broken descriptor is ready for ever.
+        self.poller.remove(&self.file);
+        Err(PortError::Lost {
+            port: self.port.clone(),
+            what: format!("the interface {} was deleted on the host", self.interface),
+            hint: Some("start the run again".into()),
+        })
+    }
+
+    /// Counts a frame that the interface did not take.
+    fn refuse(&mut self, errno: Errno) -> Result<(), PortError> {
+        match errno {
+            Errno::EIO => {
+                self.tally.dropped(DropCause::OutDown);
+                if std::mem::replace(&mut self.down, true) {
+                    return Ok(());
+                }
+                return Err(PortError::Lost {
+                    port: self.port.clone(),
+                    what: format!("the interface {} is down", self.interface),
+                    hint: Some(format!("ip link set dev {} up", self.interface)),
+                });
+            }
+            Errno::EBADFD => {
+                self.tally.dropped(DropCause::OutDown);
+                return self.lose().map(|_| ());
+            }
+            Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => self.tally.dropped(DropCause::OutFull),
+            _ => self.tally.dropped(DropCause::OutRefused),
+        }
+        Ok(())
+    }
+}
+
+impl Port for Tap {
+    fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
+    }
+
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
+        let mut frames = 0;
+        while frames < most && !self.gone {
+            match self.file.read(&mut self.buffer) {
+                Ok(length) if length < FRAME_BYTES_MIN => self.tally.dropped(DropCause::InMalformed),
+                Ok(length) if length > FRAME_BYTES_MAX => self.tally.dropped(DropCause::InTooLong),
+                Ok(length) => {
+                    self.tally.passed_in(length);
+                    each(&self.buffer[..length]);
+                    frames += 1;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => return self.lose(),
+                Err(error) => return Err(PortError::host(&self.port, "reading frames", error)),
+            }
+        }
+        Ok(frames)
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {
+        if self.gone {
+            self.tally.dropped(DropCause::OutDown);
+            return Ok(());
+        }
+        if frame.len() < FRAME_BYTES_MIN {
+            self.tally.dropped(DropCause::OutMalformed);
+            return Ok(());
+        }
+        match nix::unistd::write(&self.file, frame) {
+            Ok(_) => {
+                self.down = false;
+                self.tally.passed_out(frame.len());
+                Ok(())
+            }
+            Err(errno) => self.refuse(errno),
+        }
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.tally.counters()
+    }
+
+    fn describe(&self) -> String {
+        let addresses: Vec<String> = self.addresses.iter().map(Subnet::to_string).collect();
+        let addresses = if addresses.is_empty() {
+            "no address".into()
+        } else {
+            addresses.join(", ")
+        };
+        format!("TAP {} of the host ({addresses}, MTU {})", self.interface, self.mtu)
+    }
+}
+
+fn open_device(port: &str) -> Result<File, PortError> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC);
+    options.open(DEVICE).map_err(|source| {
+        let hint = match source.kind() {
+            ErrorKind::NotFound => {
+                "modprobe tun (as root); a container needs the device: docker run --device /dev/net/tun".into()
+            }
+            ErrorKind::PermissionDenied => format!("chmod 666 {DEVICE} (as root): most hosts let everybody open it"),
+            _ => "`windtunnel doctor` says what ports need".to_string(),
+        };
+        PortError::Host {
+            port: port.into(),
+            doing: format!("opening {DEVICE}"),
+            source,
+            hint: Some(hint),
+        }
+    })
+}
+
+/// Addresses, MTU and up; what failed, and why.
+fn configure(interface: &str, addresses: &[Subnet], mtu: Option<u32>) -> Result<(), (String, Errno)> {
+    let told = |doing: &'static str| move |errno| (doing.to_string(), errno);
+    let mut host = Configurator::open().map_err(told("configuration"))?;
+    let index = host.index_of(interface).map_err(told("configuration"))?;
+    if let Some(mtu) = mtu {
+        host.ask(&Request::SetMtu { index, mtu })
+            .map_err(told("setting the MTU"))?;
+    }
+    for subnet in addresses {
+        let request = Request::AddAddress {
+            index,
+            address: subnet.address,
+            prefix_bits: subnet.prefix_bits,
+        };
+        host.ask(&request)
+            .map_err(|errno| (format!("adding the address {subnet}"), errno))?;
+    }
+    host.ask(&Request::SetUp { index, up: true })
+        .map_err(told("setting up"))?;
+    Ok(())
+}
+
+/// Does something in another network namespace: on a thread of its own, for a namespace belongs to a thread.
+fn in_netns<T: Send>(
+    port: &str,
+    netns: &Path,
+    make: impl FnOnce() -> Result<T, PortError> + Send,
+) -> Result<T, PortError> {
+    let doing = format!("entering the network namespace {}", netns.display());
+    let file = File::open(netns).map_err(|source| PortError::Host {
+        port: port.into(),
+        doing: doing.clone(),
+        source,
+        hint: Some("`ip netns add NAME` makes /run/netns/NAME; /proc/PID/ns/net is that of a process".into()),
+    })?;
+    let inside = || {
+        setns(&file, CloneFlags::CLONE_NEWNET).map_err(|errno| match errno {
+            Errno::EPERM => capability_error(port, &doing, "CAP_SYS_ADMIN"),
+            other => PortError::host(port, doing.clone(), other),
+        })?;
+        make()
+    };
+    std::thread::scope(|scope| match scope.spawn(inside).join() {
+        Ok(result) => result,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+fn admin_error(port: &str, doing: &str, errno: Errno) -> PortError {
+    match errno {
+        Errno::EPERM | Errno::EACCES => capability_error(port, doing, "CAP_NET_ADMIN"),
+        other => PortError::host(port, doing, other),
+    }
+}
+
+/// What gives the capability: being root, a file capability, or a namespace of one's own.
+fn capability_error(port: &str, doing: &str, capability: &'static str) -> PortError {
+    PortError::Capability {
+        port: port.into(),
+        doing: doing.into(),
+        capability,
+        hint: "sudo windtunnel run ...; or as ordinary user in a network namespace of your own: unshare --user --map-root-user --net \
+               windtunnel run ..."
+            .into(),
+    }
+}
