@@ -16,6 +16,7 @@
 mod counters;
 mod error;
 mod link;
+mod offload;
 mod poller;
 mod spec;
 mod sys;

@@ -1,9 +1,11 @@
 //! A TAP interface made for the run: the host's own stack is at the other end of the link.
 //!
+//! The host's stack hands over superframes, which are split here: that costs one call for up to 64 KiB.
+//!
 //! It is not persistent, so it goes with its descriptor, also when the process is killed; its addresses and routes go with it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, IoSlice, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -15,6 +17,7 @@ use windtunnel_netlink::Request;
 
 use crate::counters::Tally;
 use crate::link::{Configurator, check_name, holder_of};
+use crate::offload::{self, Segments, VNET_BYTES, VNET_NOTHING, VnetHeader};
 use crate::poller::Poller;
 use crate::{DropCause, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Port, PortCounters, PortError, Subnet, sys};
 
@@ -35,7 +38,11 @@ pub(crate) struct Tap {
     mtu: u32,
     file: File,
     poller: Poller,
+    /// One superframe with its header before it.
     buffer: Vec<u8>,
+    /// What of `buffer` has not been handed on: how it is split, and where it ends.
+    rest: Option<(Segments, usize)>,
+    segment: Vec<u8>,
     tally: Tally,
     /// The interface was deleted by somebody: nothing can pass any more.
     gone: bool,
@@ -77,7 +84,9 @@ impl Tap {
             mtu: mtu.unwrap_or(USUAL_MTU),
             file,
             poller,
-            buffer: vec![0; FRAME_BYTES_MAX + 1],
+            buffer: vec![0; VNET_BYTES + FRAME_BYTES_MAX + 1],
+            rest: None,
+            segment: Vec::new(),
             tally: Tally::default(),
             gone: false,
             down: false,
@@ -108,10 +117,42 @@ impl Tap {
         Ok((file, interface))
     }
 
+    /// Hands on the next part of a superframe; false if there is none.
+    fn next_segment(&mut self, each: &mut dyn FnMut(&[u8])) -> bool {
+        let Some((segments, end)) = &mut self.rest else {
+            return false;
+        };
+        if !segments.next(&self.buffer[VNET_BYTES..*end], &mut self.segment) {
+            self.rest = None;
+            return false;
+        }
+        self.tally.passed_in(self.segment.len());
+        each(&self.segment);
+        true
+    }
+
+    /// Looks at what was read: hands it on if it is one whole frame, keeps it if it has to be split, or counts it.
+    fn take(&mut self, length: usize, each: &mut dyn FnMut(&[u8])) -> bool {
+        let Some((header, frame)) = self.buffer[..length].split_first_chunk_mut::<VNET_BYTES>() else {
+            self.tally.dropped(DropCause::InMalformed);
+            return false;
+        };
+        match offload::whole(VnetHeader::parse(header), frame) {
+            Ok(None) => {
+                self.tally.passed_in(frame.len());
+                each(frame);
+                return true;
+            }
+            Ok(Some(segments)) => self.rest = Some((segments, length)),
+            Err(cause) => self.tally.dropped(cause),
+        }
+        false
+    }
+
     /// The interface was deleted.
-    fn lose(&mut self) -> Result<usize, PortError> {
+    fn lose(&mut self) -> Result<(), PortError> {
         if std::mem::replace(&mut self.gone, true) {
-            return Ok(0);
+            return Ok(());
         }
         // A broken descriptor is ready for ever.
         self.poller.remove(&self.file);
@@ -138,7 +179,7 @@ impl Tap {
             }
             Errno::EBADFD => {
                 self.tally.dropped(DropCause::OutDown);
-                return self.lose().map(|_| ());
+                return self.lose();
             }
             Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => self.tally.dropped(DropCause::OutFull),
             _ => self.tally.dropped(DropCause::OutRefused),
@@ -155,17 +196,15 @@ impl Port for Tap {
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
         let mut frames = 0;
         while frames < most && !self.gone {
+            if self.next_segment(each) {
+                frames += 1;
+                continue;
+            }
             match self.file.read(&mut self.buffer) {
-                Ok(length) if length < FRAME_BYTES_MIN => self.tally.dropped(DropCause::InMalformed),
-                Ok(length) if length > FRAME_BYTES_MAX => self.tally.dropped(DropCause::InTooLong),
-                Ok(length) => {
-                    self.tally.passed_in(length);
-                    each(&self.buffer[..length]);
-                    frames += 1;
-                }
+                Ok(length) => frames += usize::from(self.take(length, each)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => return self.lose(),
+                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => return self.lose().map(|()| frames),
                 Err(error) => return Err(PortError::host(&self.port, "reading frames", error)),
             }
         }
@@ -181,7 +220,8 @@ impl Port for Tap {
             self.tally.dropped(DropCause::OutMalformed);
             return Ok(());
         }
-        match nix::unistd::write(&self.file, frame) {
+        let parts = [IoSlice::new(&VNET_NOTHING), IoSlice::new(frame)];
+        match nix::sys::uio::writev(&self.file, &parts) {
             Ok(_) => {
                 self.down = false;
                 self.tally.passed_out(frame.len());

@@ -143,3 +143,19 @@ fn damaged_frames_do_no_harm() {
     let output = answering(&mut *port, [192, 0, 2, 2], "ping -c 1 -W 2 192.0.2.2");
     assert!(output.contains("1 received"), "{output}");
 }
+
+/// The same host at both ends of two ports: what one takes is sent on by the other, as a cable would.
+#[test]
+fn the_hosts_tcp_passes_with_superframes_split() {
+    if !own_network() {
+        return;
+    }
+    let netns = common::second_network();
+    let mut here = open(&spec("wt0", "192.0.2.1"), "here").unwrap();
+    let mut there_spec = spec("wt1", "192.0.2.2");
+    if let PortSpec::Tap { netns: place, .. } = &mut there_spec {
+        *place = Some(netns.path.clone());
+    }
+    let mut there = open(&there_spec, "there").unwrap();
+    common::transfer_over(&mut *here, &mut *there, &netns, "192.0.2.2", 1514);
+}

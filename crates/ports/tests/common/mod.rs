@@ -137,3 +137,110 @@ pub fn storm() -> impl Iterator<Item = Vec<u8>> {
         bytes
     })
 }
+
+/// Another network namespace, which lives as long as this.
+pub struct Netns {
+    pub path: std::path::PathBuf,
+    holder: std::process::Child,
+}
+
+/// Makes a second namespace, held by a program that sleeps.
+pub fn second_network() -> Netns {
+    let mut holder = Command::new("unshare").args(["-n", "sleep", "60"]).spawn().unwrap();
+    let path = std::path::PathBuf::from(format!("/proc/{}/ns/net", holder.id()));
+    let ours = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let end = Instant::now() + Duration::from_secs(5);
+    while std::fs::read_link(&path).unwrap() == ours {
+        assert!(
+            Instant::now() < end && holder.try_wait().unwrap().is_none(),
+            "unshare failed"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Netns { path, holder }
+}
+
+impl Netns {
+    /// A command line, to be run in it.
+    pub fn line(&self, line: &str) -> String {
+        format!("nsenter --net={} {line}", self.path.display())
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// Passes frames between two ports, as a cable does, while `work` runs on a thread in this thread's namespace.
+pub fn cable<T: Send>(
+    here: &mut dyn Port,
+    there: &mut dyn Port,
+    mut look: impl FnMut(&[u8]),
+    work: impl FnOnce() -> T + Send,
+) -> T {
+    let netns = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+    std::thread::scope(|scope| {
+        let work = scope.spawn(move || {
+            nix::sched::setns(netns, CloneFlags::CLONE_NEWNET).unwrap();
+            work()
+        });
+        while !work.is_finished() {
+            let fds = [here.poll_fd(), there.poll_fd()];
+            let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            poll(&mut fds, PollTimeout::from(20_u8)).unwrap();
+            pass(here, there, &mut look);
+            pass(there, here, &mut look);
+        }
+        work.join().unwrap()
+    })
+}
+
+fn pass(from: &mut dyn Port, to: &mut dyn Port, look: &mut impl FnMut(&[u8])) {
+    let each = &mut |frame: &[u8]| {
+        look(frame);
+        to.send(frame).unwrap();
+    };
+    from.receive(256, each).unwrap();
+    to.flush().unwrap();
+}
+
+/// A TCP transfer of two megabytes each way between this namespace and the other, over the two ports; kernels at both ends
+/// look at every checksum. No frame may be longer than `longest`.
+pub fn transfer_over(here: &mut dyn Port, there: &mut dyn Port, netns: &Netns, address: &str, longest: usize) {
+    const BYTES: usize = 2 << 20;
+    let server = format!(
+        "import socket\ns=socket.create_server(('{address}',5001))\nprint('ready',flush=True)\nc,_=s.accept()\n\
+         d=bytearray()\nwhile len(d)<{BYTES}: d+=c.recv(1<<16)\nc.sendall(bytes(d))\nc.close()"
+    );
+    let mut server = Command::new("nsenter")
+        .arg(format!("--net={}", netns.path.display()))
+        .args(["timeout", "50", "python3", "-c", &server])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 6];
+    std::io::Read::read_exact(server.stdout.as_mut().unwrap(), &mut ready).unwrap();
+    let mut most = 0;
+    let client = || {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect((address, 5001)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+        let sent: Vec<u8> = (0..BYTES).map(|at| (at * 7 + at / 1000) as u8).collect();
+        stream.write_all(&sent).unwrap();
+        let mut received = vec![0; BYTES];
+        stream.read_exact(&mut received).unwrap();
+        assert!(sent == received, "what came back differs");
+    };
+    cable(here, there, |frame| most = most.max(frame.len()), client);
+    server.wait().unwrap();
+    assert!(
+        most <= longest && most > longest - 100,
+        "the longest frame had {most} bytes"
+    );
+    let statistics = sh(&netns.line("nstat -asz TcpInCsumErrors TcpRetransSegs IpInHdrErrors"));
+    assert!(statistics.contains("TcpInCsumErrors                 0"), "{statistics}");
+}
