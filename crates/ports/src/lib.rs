@@ -14,13 +14,17 @@
 #![deny(unsafe_code)]
 
 mod counters;
+mod datagram;
 mod error;
 mod link;
 mod offload;
+mod outbox;
+mod packet;
 mod poller;
 mod spec;
 mod sys;
 mod tap;
+mod vxlan;
 
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -116,8 +120,16 @@ pub fn open(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> {
             *mtu,
             netns.as_deref(),
         )?),
-        PortSpec::Interface { .. } | PortSpec::Udp { .. } | PortSpec::Vxlan { .. } | PortSpec::Stream { .. } => {
-            let what = "this release makes ports of the kind tap only".into();
+        PortSpec::Interface { name: interface, mtu } => Box::new(packet::Interface::open(name, interface, *mtu)?),
+        PortSpec::Vxlan {
+            vni,
+            local,
+            peer,
+            port,
+            mtu,
+        } => Box::new(vxlan::Vxlan::open(name, *vni, (*local, *peer), *port, *mtu)?),
+        PortSpec::Udp { .. } | PortSpec::Stream { .. } => {
+            let what = "this release makes ports no ports of this kind".into();
             return Err(PortError::Value {
                 port: name.into(),
                 what,

@@ -27,6 +27,18 @@ pub(crate) fn check_name(port: &str, interface: &str) -> Result<(), PortError> {
     })
 }
 
+/// A capability is missing; what gives the capability: being root, a file capability, or a namespace of one's own.
+pub(crate) fn capability_error(port: &str, doing: &str, capability: &'static str) -> PortError {
+    PortError::Capability {
+        port: port.into(),
+        doing: doing.into(),
+        capability,
+        hint: "sudo windtunnel run ...; or as ordinary user in a network namespace of your own: unshare --user --map-root-user --net \
+               windtunnel run ..."
+            .into(),
+    }
+}
+
 /// The name of another interface that has this address.
 pub(crate) fn holder_of(address: IpAddr) -> Option<String> {
     let same = |candidate: &nix::ifaddrs::InterfaceAddress| {

@@ -60,6 +60,8 @@ pub enum PortSpec {
         peer: IpAddr,
         /// UDP port at both ends; none: 4789.
         port: Option<u16>,
+        /// Longest packet of the virtual network, bytes; none: 1450. What is longer because a kernel of this host has not split it is split to that.
+        mtu: Option<u32>,
     },
     /// A stream socket with a length before each frame, as QEMU (`-netdev stream`) and passt speak it.
     Stream {

@@ -16,7 +16,7 @@ use nix::sched::{CloneFlags, setns};
 use windtunnel_netlink::Request;
 
 use crate::counters::Tally;
-use crate::link::{Configurator, check_name, holder_of};
+use crate::link::{Configurator, capability_error, check_name, holder_of};
 use crate::offload::{self, Segments, VNET_BYTES, VNET_NOTHING, VnetHeader};
 use crate::poller::Poller;
 use crate::{DropCause, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Port, PortCounters, PortError, Subnet, sys};
@@ -322,17 +322,5 @@ fn admin_error(port: &str, doing: &str, errno: Errno) -> PortError {
     match errno {
         Errno::EPERM | Errno::EACCES => capability_error(port, doing, "CAP_NET_ADMIN"),
         other => PortError::host(port, doing, other),
-    }
-}
-
-/// What gives the capability: being root, a file capability, or a namespace of one's own.
-fn capability_error(port: &str, doing: &str, capability: &'static str) -> PortError {
-    PortError::Capability {
-        port: port.into(),
-        doing: doing.into(),
-        capability,
-        hint: "sudo windtunnel run ...; or as ordinary user in a network namespace of your own: unshare --user --map-root-user --net \
-               windtunnel run ..."
-            .into(),
     }
 }

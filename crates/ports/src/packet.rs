@@ -1,0 +1,256 @@
+//! An existing interface of the host, by AF_PACKET: the run is one more machine at its cable.
+//!
+//! Nothing of the interface is changed but that it is promiscuous while the socket lives. Offloads stay as they are: superframes are split
+//! here. The host's own stack goes on to see the same frames.
+
+use std::cell::Cell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use crate::counters::Tally;
+use crate::link::{capability_error, check_name};
+use crate::offload::{self, Segments, VNET_BYTES, VNET_NOTHING, VnetHeader};
+use crate::outbox::{Outbox, Sent};
+use crate::sys::{self, Inbox};
+use crate::{DropCause, FRAME_BYTES_MAX, Port, PortCounters, PortError};
+
+const VLAN_BYTES: usize = 4;
+/// Bytes of both MAC addresses: a VLAN tag comes after them.
+const MACS_BYTES: usize = 12;
+/// What is asked for the socket's buffer, bytes: some 100 superframes.
+const BUFFER_BYTES: i32 = 8 << 20;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    port: String,
+    interface: String,
+    mtu: u32,
+    socket: OwnedFd,
+    inbox: Inbox,
+    /// What of the last batch has not been looked at yet.
+    next: usize,
+    count: usize,
+    /// The message before `next` is a superframe that has not been handed on: how it is split, and where it ends.
+    rest: Option<(Segments, usize)>,
+    segment: Vec<u8>,
+    outbox: Outbox,
+    tally: Tally,
+    /// What the socket's buffer had no room for.
+    overflow: Cell<u64>,
+    /// That it is down or gone was told.
+    down: bool,
+}
+
+impl Interface {
+    pub fn open(port: &str, interface: &str, mtu: Option<u32>) -> Result<Self, PortError> {
+        check_name(port, interface)?;
+        let failed = |doing: &str| {
+            let doing = format!("{doing} {interface}");
+            move |errno| PortError::host(port, doing, errno)
+        };
+        // Without a protocol nothing is received before it is bound to the one interface.
+        let socket =
+            socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None).map_err(
+                |errno| match errno {
+                    Errno::EPERM | Errno::EACCES => {
+                        capability_error(port, &format!("using the interface {interface}"), "CAP_NET_RAW")
+                    }
+                    other => PortError::host(port, "opening a packet socket", other),
+                },
+            )?;
+        let index = if_nametoindex(interface).map_err(|_| PortError::NoInterface {
+            port: port.into(),
+            interface: interface.into(),
+        })?;
+        let state = sys::interface_state(&socket, interface).map_err(failed("looking at the interface"))?;
+        check_state(port, interface, &state, mtu)?;
+        for option in [libc::PACKET_VNET_HDR, libc::PACKET_AUXDATA, PACKET_IGNORE_OUTGOING] {
+            sys::set_option(&socket, libc::SOL_PACKET, option, 1).map_err(failed("setting up a packet socket for"))?;
+        }
+        // Without CAP_NET_ADMIN the host's limit holds.
+        if sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER_BYTES).is_err() {
+            let _ = sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES);
+        }
+        sys::bind_packet(&socket, index).map_err(failed("binding a packet socket to"))?;
+        Ok(Self {
+            port: port.into(),
+            interface: interface.into(),
+            mtu: state.mtu,
+            socket,
+            inbox: Inbox::new(VNET_BYTES + FRAME_BYTES_MAX + VLAN_BYTES),
+            next: 0,
+            count: 0,
+            rest: None,
+            segment: Vec::new(),
+            outbox: Outbox::default(),
+            tally: Tally::default(),
+            overflow: Cell::new(0),
+            down: false,
+        })
+    }
+
+    /// Hands on the next part of a superframe; false if there is none.
+    fn next_segment(&mut self, each: &mut dyn FnMut(&[u8])) -> bool {
+        let Some((segments, end)) = &mut self.rest else {
+            return false;
+        };
+        let (_, message) = self.inbox.message(self.next - 1);
+        if !segments.next(&message[VNET_BYTES..*end], &mut self.segment) {
+            self.rest = None;
+            return false;
+        }
+        self.tally.passed_in(self.segment.len());
+        each(&self.segment);
+        true
+    }
+
+    /// Looks at the next message: hands it on if it is one whole frame, keeps it if it has to be split, or counts it.
+    fn take_message(&mut self, each: &mut dyn FnMut(&[u8])) -> bool {
+        let (head, message) = self.inbox.message(self.next);
+        self.next += 1;
+        let Some((header, _)) = message[..head.length].split_first_chunk::<VNET_BYTES>() else {
+            self.tally.dropped(DropCause::InMalformed);
+            return false;
+        };
+        let mut header = VnetHeader::parse(header);
+        let mut end = head.length;
+        if let Some((kind, value)) = head.vlan.filter(|_| end >= VNET_BYTES + MACS_BYTES) {
+            let at = VNET_BYTES + MACS_BYTES;
+            message.copy_within(at..end, at + VLAN_BYTES);
+            message[at..at + 2].copy_from_slice(&kind.to_be_bytes());
+            message[at + 2..at + 4].copy_from_slice(&value.to_be_bytes());
+            header = header.shifted(VLAN_BYTES as u16);
+            end += VLAN_BYTES;
+        }
+        let frame = &mut message[VNET_BYTES..end];
+        let whole = if head.truncated {
+            Err(DropCause::InTooLong)
+        } else {
+            offload::whole(header, frame)
+        };
+        match whole {
+            Ok(None) => {
+                self.tally.passed_in(frame.len());
+                each(frame);
+                return true;
+            }
+            Ok(Some(segments)) => self.rest = Some((segments, end)),
+            Err(cause) => self.tally.dropped(cause),
+        }
+        false
+    }
+
+    /// Tells once that nothing passes.
+    fn lose(&mut self) -> Result<(), PortError> {
+        if std::mem::replace(&mut self.down, true) {
+            return Ok(());
+        }
+        let gone = if_nametoindex(self.interface.as_str()).is_err();
+        let hint = if gone {
+            "start the run again when it is back".into()
+        } else {
+            format!("ip link set dev {} up", self.interface)
+        };
+        Err(PortError::Lost {
+            port: self.port.clone(),
+            what: format!(
+                "the interface {} {}",
+                self.interface,
+                if gone { "has vanished" } else { "is down" }
+            ),
+            hint: Some(hint),
+        })
+    }
+}
+
+/// `linux/if_packet.h`, from Linux 4.20; not in libc.
+const PACKET_IGNORE_OUTGOING: i32 = 23;
+
+fn check_state(port: &str, interface: &str, state: &sys::InterfaceState, mtu: Option<u32>) -> Result<(), PortError> {
+    let (what, hint) = if !state.is_ethernet {
+        let hint = "the loopback, tunnels without Ethernet headers and Wi-Fi monitors cannot be link ends; a TAP port can be routed to";
+        ("is not an Ethernet interface".to_string(), hint.to_string())
+    } else if !state.is_up {
+        ("is down".to_string(), format!("ip link set dev {interface} up"))
+    } else if let Some(mtu) = mtu.filter(|mtu| *mtu != state.mtu) {
+        let what = format!("has an MTU of {} bytes, and the scenario says {mtu}", state.mtu);
+        (
+            what,
+            format!("ip link set dev {interface} mtu {mtu}; a run changes nothing of the host's interfaces"),
+        )
+    } else {
+        return Ok(());
+    };
+    Err(PortError::Interface {
+        port: port.into(),
+        interface: interface.into(),
+        what,
+        hint,
+    })
+}
+
+impl Port for Interface {
+    fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
+        let mut frames = 0;
+        while frames < most {
+            if self.next_segment(each) {
+                frames += 1;
+            } else if self.next < self.count {
+                frames += usize::from(self.take_message(each));
+            } else {
+                (self.next, self.count) = (0, 0);
+                match self.inbox.receive(&self.socket, VLAN_BYTES) {
+                    Ok(count) => (self.count, self.down) = (count, false),
+                    Err(Errno::EAGAIN) => break,
+                    Err(Errno::EINTR) => {}
+                    Err(Errno::ENETDOWN | Errno::ENXIO | Errno::ENODEV) => return self.lose().map(|()| frames),
+                    Err(errno) => return Err(PortError::host(&self.port, "receiving frames", errno)),
+                }
+            }
+        }
+        Ok(frames)
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {
+        let Some(datagram) = self.outbox.begin(frame.len(), &mut self.tally) else {
+            return Ok(());
+        };
+        datagram.extend_from_slice(&VNET_NOTHING);
+        datagram.extend_from_slice(frame);
+        if self.outbox.finish(frame.len()) {
+            self.flush()
+        } else {
+            Ok(())
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        match self.outbox.send(&self.socket, None, &mut self.tally) {
+            Sent::Nothing | Sent::Some => Ok(()),
+            Sent::Down(_) => self.lose(),
+        }
+    }
+
+    fn counters(&self) -> PortCounters {
+        let overflow = self.overflow.get() + u64::from(sys::packet_drops(&self.socket).unwrap_or(0));
+        self.overflow.set(overflow);
+        let mut counters = self.tally.counters();
+        if overflow > 0 {
+            counters.drops.insert(DropCause::InOverflow, overflow);
+        }
+        counters
+    }
+
+    fn describe(&self) -> String {
+        format!("interface {} of the host (MTU {})", self.interface, self.mtu)
+    }
+}
