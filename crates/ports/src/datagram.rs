@@ -77,29 +77,22 @@ impl Arrivals {
         }
     }
 
-    /// The next datagram that is not longer than allowed. EAGAIN if there is none.
+    /// The next datagram, which may be truncated. EAGAIN if there is none.
     pub fn next(&mut self, socket: &UdpSocket, tally: &mut Tally) -> Result<(Head, &mut [u8]), Errno> {
-        loop {
-            if self.next == self.count {
-                (self.next, self.count) = (0, 0);
-                self.count = self.inbox.receive(socket, 0)?;
-            }
-            let number = self.next;
-            self.next += 1;
-            let (head, _) = self.inbox.message(number);
-            if let Some(overflow) = head.overflow {
-                let more = overflow.wrapping_sub(self.overflow);
-                tally.dropped_many(DropCause::InOverflow, more.into());
-                self.overflow = overflow;
-            }
-            if head.truncated {
-                tally.dropped(DropCause::InTooLong);
-                continue;
-            }
-            let (head, buffer) = self.inbox.message(number);
-            return Ok((head, &mut buffer[..head.length]));
+        if self.next == self.count {
+            (self.next, self.count) = (0, 0);
+            self.count = self.inbox.receive(socket, 0)?;
         }
+        let (head, buffer) = self.inbox.message(self.next);
+        self.next += 1;
+        if let Some(overflow) = head.overflow {
+            let more = overflow.wrapping_sub(self.overflow);
+            tally.dropped_many(DropCause::InOverflow, more.into());
+            self.overflow = overflow;
+        }
+        Ok((head, &mut buffer[..head.length]))
     }
+
     /// The buffer of the last datagram that [`Arrivals::next`] gave.
     pub fn current(&mut self) -> &mut [u8] {
         self.inbox.message(self.next - 1).1

@@ -22,6 +22,7 @@ mod outbox;
 mod packet;
 mod poller;
 mod spec;
+mod stream;
 mod sys;
 mod tap;
 mod vxlan;
@@ -51,8 +52,9 @@ pub trait Port: Send + Debug {
     fn poll_fd(&self) -> BorrowedFd<'_>;
 
     /// Takes at most `most` frames that have arrived, without waiting, and calls `each` for every one: what a wire would carry,
-    /// that is no longer than the sender's MTU, with valid checksums where the host left them to its hardware. Returns how many. If these are `most`,
-    /// more may wait in the port itself, where [`Port::poll_fd`] does not show them: call again before waiting.
+    /// that is no longer than the sender's MTU, with valid checksums where the host left them to its hardware. Returns how many it has looked at, with
+    /// those that it dropped. If these are `most`, more may wait in the port itself, where [`Port::poll_fd`] does not show them: call again
+    /// before waiting.
     ///
     /// # Errors
     /// News for the user: see [`Port`]. Frames may have been given to `each` before.
@@ -128,7 +130,8 @@ pub fn open(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> {
             port,
             mtu,
         } => Box::new(vxlan::Vxlan::open(name, *vni, (*local, *peer), *port, *mtu)?),
-        PortSpec::Udp { .. } | PortSpec::Stream { .. } => {
+        PortSpec::Stream { at, listen } => Box::new(stream::Stream::open(name, at, *listen)?),
+        PortSpec::Udp { .. } => {
             let what = "this release makes ports no ports of this kind".into();
             return Err(PortError::Value {
                 port: name.into(),

@@ -109,13 +109,14 @@ impl Interface {
         true
     }
 
-    /// Looks at the next message: hands it on if it is one whole frame, keeps it if it has to be split, or counts it.
+    /// Looks at the next message: hands it on if it is one whole frame, keeps it if it has to be split, or counts it. False if there is
+    /// something to come of it.
     fn take_message(&mut self, each: &mut dyn FnMut(&[u8])) -> bool {
         let (head, message) = self.inbox.message(self.next);
         self.next += 1;
         let Some((header, _)) = message[..head.length].split_first_chunk::<VNET_BYTES>() else {
             self.tally.dropped(DropCause::InMalformed);
-            return false;
+            return true;
         };
         let mut header = VnetHeader::parse(header);
         let mut end = head.length;
@@ -137,12 +138,14 @@ impl Interface {
             Ok(None) => {
                 self.tally.passed_in(frame.len());
                 each(frame);
-                return true;
             }
-            Ok(Some(segments)) => self.rest = Some((segments, end)),
+            Ok(Some(segments)) => {
+                self.rest = Some((segments, end));
+                return false;
+            }
             Err(cause) => self.tally.dropped(cause),
         }
-        false
+        true
     }
 
     /// Tells once that nothing passes.
@@ -200,24 +203,24 @@ impl Port for Interface {
     }
 
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
-        let mut frames = 0;
-        while frames < most {
+        let mut taken = 0;
+        while taken < most {
             if self.next_segment(each) {
-                frames += 1;
+                taken += 1;
             } else if self.next < self.count {
-                frames += usize::from(self.take_message(each));
+                taken += usize::from(self.take_message(each));
             } else {
                 (self.next, self.count) = (0, 0);
                 match self.inbox.receive(&self.socket, VLAN_BYTES) {
                     Ok(count) => (self.count, self.down) = (count, false),
                     Err(Errno::EAGAIN) => break,
                     Err(Errno::EINTR) => {}
-                    Err(Errno::ENETDOWN | Errno::ENXIO | Errno::ENODEV) => return self.lose().map(|()| frames),
+                    Err(Errno::ENETDOWN | Errno::ENXIO | Errno::ENODEV) => return self.lose().map(|()| taken),
                     Err(errno) => return Err(PortError::host(&self.port, "receiving frames", errno)),
                 }
             }
         }
-        Ok(frames)
+        Ok(taken)
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {

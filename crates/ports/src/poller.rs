@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 
 /// An epoll set; itself readable while something in it is ready.
 #[derive(Debug)]
@@ -23,6 +23,23 @@ impl Poller {
     pub fn remove(&self, fd: impl AsFd) {
         // It fails only if `fd` was not there.
         let _ = self.0.delete(fd);
+    }
+
+    /// Also waits for room to write, or no longer does.
+    pub fn writable_too(&self, fd: impl AsFd, key: u64, too: bool) -> Result<(), Errno> {
+        let flags = if too {
+            EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT
+        } else {
+            EpollFlags::EPOLLIN
+        };
+        self.0.modify(fd, &mut EpollEvent::new(flags, key))
+    }
+
+    /// The keys of what is ready now.
+    pub fn ready(&self) -> impl Iterator<Item = u64> + use<> {
+        let mut events = [EpollEvent::empty(); 4];
+        let count = self.0.wait(&mut events, EpollTimeout::ZERO).unwrap_or(0);
+        events.into_iter().take(count).map(|event| event.data())
     }
 }
 

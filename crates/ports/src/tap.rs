@@ -131,22 +131,25 @@ impl Tap {
         true
     }
 
-    /// Looks at what was read: hands it on if it is one whole frame, keeps it if it has to be split, or counts it.
+    /// Looks at what was read: hands it on if it is one whole frame, keeps it if it has to be split, or counts it. False if there is
+    /// something to come of it.
     fn take(&mut self, length: usize, each: &mut dyn FnMut(&[u8])) -> bool {
         let Some((header, frame)) = self.buffer[..length].split_first_chunk_mut::<VNET_BYTES>() else {
             self.tally.dropped(DropCause::InMalformed);
-            return false;
+            return true;
         };
         match offload::whole(VnetHeader::parse(header), frame) {
             Ok(None) => {
                 self.tally.passed_in(frame.len());
                 each(frame);
-                return true;
             }
-            Ok(Some(segments)) => self.rest = Some((segments, length)),
+            Ok(Some(segments)) => {
+                self.rest = Some((segments, length));
+                return false;
+            }
             Err(cause) => self.tally.dropped(cause),
         }
-        false
+        true
     }
 
     /// The interface was deleted.
@@ -194,21 +197,21 @@ impl Port for Tap {
     }
 
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
-        let mut frames = 0;
-        while frames < most && !self.gone {
+        let mut taken = 0;
+        while taken < most && !self.gone {
             if self.next_segment(each) {
-                frames += 1;
+                taken += 1;
                 continue;
             }
             match self.file.read(&mut self.buffer) {
-                Ok(length) => frames += usize::from(self.take(length, each)),
+                Ok(length) => taken += usize::from(self.take(length, each)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => return self.lose().map(|()| frames),
+                Err(error) if error.raw_os_error() == Some(libc::EBADFD) => return self.lose().map(|()| taken),
                 Err(error) => return Err(PortError::host(&self.port, "reading frames", error)),
             }
         }
-        Ok(frames)
+        Ok(taken)
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {

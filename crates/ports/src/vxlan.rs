@@ -140,10 +140,10 @@ impl Port for Vxlan {
     }
 
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
-        let mut frames = 0;
-        while frames < most {
+        let mut taken = 0;
+        while taken < most {
             if self.next_segment(each) {
-                frames += 1;
+                taken += 1;
                 continue;
             }
             let (head, datagram) = match self.arrivals.next(&self.socket, &mut self.tally) {
@@ -152,8 +152,14 @@ impl Port for Vxlan {
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(PortError::host(&self.port, "receiving datagrams", errno)),
             };
-            if head.from != Some(self.peer.ip()) {
-                self.tally.dropped(DropCause::InStranger);
+            taken += 1;
+            if head.truncated || head.from != Some(self.peer.ip()) {
+                let cause = if head.truncated {
+                    DropCause::InTooLong
+                } else {
+                    DropCause::InStranger
+                };
+                self.tally.dropped(cause);
                 continue;
             }
             let end = datagram.len();
@@ -169,13 +175,15 @@ impl Port for Vxlan {
                 Ok(None) => {
                     self.tally.passed_in(frame.len());
                     each(frame);
-                    frames += 1;
                 }
-                Ok(Some(segments)) => self.rest = Some((segments, end)),
+                Ok(Some(segments)) => {
+                    self.rest = Some((segments, end));
+                    taken -= 1;
+                }
                 Err(cause) => self.tally.dropped(cause),
             }
         }
-        Ok(frames)
+        Ok(taken)
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {
