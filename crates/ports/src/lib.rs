@@ -25,6 +25,7 @@ mod spec;
 mod stream;
 mod sys;
 mod tap;
+mod udp;
 mod vxlan;
 
 use std::fmt::Debug;
@@ -131,12 +132,6 @@ pub fn open(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> {
             mtu,
         } => Box::new(vxlan::Vxlan::open(name, *vni, (*local, *peer), *port, *mtu)?),
         PortSpec::Stream { at, listen } => Box::new(stream::Stream::open(name, at, *listen)?),
-        PortSpec::Udp { .. } => {
-            let what = "this release makes ports no ports of this kind".into();
-            return Err(PortError::Value {
-                port: name.into(),
-                what,
-            });
-        }
+        PortSpec::Udp { local, peer, key_file } => Box::new(udp::Udp::open(name, *local, *peer, key_file.as_deref())?),
     })
 }
