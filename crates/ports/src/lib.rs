@@ -17,6 +17,7 @@ mod counters;
 mod datagram;
 mod error;
 mod link;
+mod needs;
 mod offload;
 mod outbox;
 mod packet;
@@ -34,6 +35,7 @@ use std::time::Duration;
 
 pub use counters::{DropCause, PortCounters};
 pub use error::PortError;
+pub use needs::{Availability, availability};
 pub use spec::{PortSpec, StreamAddress, Subnet};
 
 /// Longest frame that passes a port, bytes: a maximal IP packet behind an Ethernet header with two VLAN tags.

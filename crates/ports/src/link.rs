@@ -27,15 +27,24 @@ pub(crate) fn check_name(port: &str, interface: &str) -> Result<(), PortError> {
     })
 }
 
-/// A capability is missing; what gives the capability: being root, a file capability, or a namespace of one's own.
+/// What gives CAP_NET_ADMIN: being root, or a namespace of one's own.
+pub(crate) const ADMIN_HINT: &str = "sudo windtunnel run ...; or as ordinary user in a network of your own: unshare --user \
+                                     --map-root-user --net windtunnel run ...";
+/// What gives CAP_NET_RAW for an interface of the host, which is not in a namespace of one's own.
+pub(crate) const RAW_HINT: &str = "sudo windtunnel run ...";
+
+/// A capability is missing.
 pub(crate) fn capability_error(port: &str, doing: &str, capability: &'static str) -> PortError {
     PortError::Capability {
         port: port.into(),
         doing: doing.into(),
         capability,
-        hint: "sudo windtunnel run ...; or as ordinary user in a network namespace of your own: unshare --user --map-root-user --net \
-               windtunnel run ..."
-            .into(),
+        hint: if capability == "CAP_NET_ADMIN" {
+            ADMIN_HINT
+        } else {
+            RAW_HINT
+        }
+        .into(),
     }
 }
 

@@ -47,6 +47,7 @@ pub fn run(args: &Args) -> Outcome {
     let mut checks = host::checks(&capabilities);
     checks.extend(kernel_checks());
     checks.push(programs());
+    checks.extend(windtunnel_ports::availability().iter().map(port_check));
     let ok = checks.iter().all(|check| check.state != State::Missing);
     let report = Report {
         ok,
@@ -69,9 +70,9 @@ fn render(report: &Report) -> String {
             State::Limited => "limited",
             State::Missing => "MISSING",
         };
-        text += &format!("{state:<8} {:<22} {}\n", check.name, check.detail);
+        text += &format!("{state:<8} {:<26} {}\n", check.name, check.detail);
         if let Some(hint) = &check.hint {
-            text += &format!("{:<31} hint: {hint}\n", "");
+            text += &format!("{:<35} hint: {hint}\n", "");
         }
     }
     text + if report.ok {
@@ -135,6 +136,18 @@ fn programs() -> Check {
         detail,
         format!("apt install {}", packages.join(" ")),
     )
+}
+
+/// Runs without ports need none of this, so nothing is missing.
+fn port_check(row: &windtunnel_ports::Availability) -> Check {
+    let name = match row.kinds {
+        kinds @ "user namespaces" => kinds.to_string(),
+        kinds => format!("ports: {kinds}"),
+    };
+    match &row.hint {
+        None => Check::ok(&name, row.detail.as_str()),
+        Some(hint) => Check::not_ok(&name, State::Limited, row.detail.as_str(), hint.as_str()),
+    }
 }
 
 /// Looks where a node's programs are looked for, and in our own PATH.
