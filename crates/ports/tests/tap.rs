@@ -159,3 +159,35 @@ fn the_hosts_tcp_passes_with_superframes_split() {
     let mut there = open(&there_spec, "there").unwrap();
     common::transfer_over(&mut *here, &mut *there, &netns, "192.0.2.2", 1514);
 }
+
+/// What the test below kills: not a test of its own.
+#[test]
+#[ignore = "started by a_killed_process_leaves_nothing"]
+fn hold_a_tap() {
+    let _port = open(&spec("wt9", "192.0.2.1"), "held").unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+#[test]
+fn a_killed_process_leaves_nothing() {
+    if !own_network() {
+        return;
+    }
+    let mut holder = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "hold_a_tap"])
+        .spawn()
+        .unwrap();
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !sh("ip -brief address").contains("192.0.2.1/24") {
+        assert!(
+            std::time::Instant::now() < end && holder.try_wait().unwrap().is_none(),
+            "no TAP"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // Sends SIGKILL.
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert!(!sh("ip -brief link").contains("wt9"));
+    assert!(!sh("ip route; ip address").contains("192.0.2"));
+}
