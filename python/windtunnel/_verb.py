@@ -17,6 +17,7 @@ from ._error import Error
 
 # The module of each; its function `main` takes the arguments and gives the exit code.
 VERBS = {
+    "compare": "windtunnel.plot._compare",
     "export": "windtunnel.export",
     "plot": "windtunnel.plot",
     "prompt": "windtunnel.prompt",

@@ -3,8 +3,8 @@
 
 mod attach;
 mod chart;
-mod compare;
 mod debug;
+mod diff;
 mod failure;
 mod host;
 mod kernels;

@@ -1,14 +1,14 @@
 //! Verbs that are written in Python: their arguments, help and completions are here as all others', and the Python package does the
 //! work (`python/windtunnel/_verb.py`).
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{EXIT_CRASH, Failure, Outcome};
 use serde::Serialize;
 use std::env;
 use std::ffi::OsString;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// Names the interpreter.
 const PYTHON_VARIABLE: &str = "WINDTUNNEL_PYTHON";
@@ -33,6 +33,30 @@ sys.exit(_verb.main(sys.argv[1], sys.argv[2]))
 
 /// Becomes the Python program for a verb.
 pub fn become_verb(name: &str, arguments: &impl Serialize) -> Outcome {
+    let (mut command, python) = command(name, arguments)?;
+    Err(cannot_run(&python, &command.exec()))
+}
+
+/// Runs the Python program for a part of a verb, with what it is to read from its standard input; its exit code.
+pub fn run_part(name: &str, arguments: &impl Serialize, input: &[u8]) -> Outcome {
+    let (mut command, python) = command(name, arguments)?;
+    let mut child = command
+        .stdin(Stdio::piped())
+        .spawn()
+        .map_err(|error| cannot_run(&python, &error))?;
+    let mut stdin = child.stdin.take().expect("it was asked for");
+    // A program that gives up early says why itself.
+    let written = stdin.write_all(input);
+    drop(stdin);
+    let status = child.wait().map_err(|error| cannot_run(&python, &error))?;
+    match (status.code(), written) {
+        (Some(0), Err(error)) => Err(cannot_run(&python, &error)),
+        (code, _) => Ok(code.unwrap_or(EXIT_CRASH)),
+    }
+}
+
+/// The command for a verb, and its interpreter.
+fn command(name: &str, arguments: &impl Serialize) -> Result<(Command, PathBuf), Failure> {
     let program =
         env::current_exe().map_err(|error| Failure::user("cannot find out where this program lies").because(error))?;
     let arguments =
@@ -44,15 +68,18 @@ pub fn become_verb(name: &str, arguments: &impl Serialize) -> Outcome {
     if let Some(path) = path_of_clone(&program) {
         command.env("PYTHONPATH", path);
     }
-    let error = command.exec();
-    let failure = Failure::user(format!("cannot run {}", python.display())).because(&error);
-    Err(if error.kind() == ErrorKind::NotFound {
+    Ok((command, python))
+}
+
+fn cannot_run(python: &Path, error: &io::Error) -> Failure {
+    let failure = Failure::user(format!("cannot run {}", python.display())).because(error);
+    if error.kind() == ErrorKind::NotFound {
         failure.hint(format!(
             "apt install python3, or {PYTHON_VARIABLE}=PROGRAM names another"
         ))
     } else {
         failure
-    })
+    }
 }
 
 /// The one that is named, that of the virtual environment which the program lies in, or the system's.

@@ -77,6 +77,7 @@ fn help_of_every_verb() {
     help(&["logs"], "help/logs.txt");
     help(&["stop"], "help/stop.txt");
     help(&["diff"], "help/diff.txt");
+    help(&["compare"], "help/compare.txt");
     help(&["validate"], "help/validate.txt");
     help(&["generate"], "help/generate.txt");
     help(&["generate", "chain"], "help/generate-chain.txt");

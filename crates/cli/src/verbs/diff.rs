@@ -1,6 +1,6 @@
 //! `windtunnel diff RUN_A RUN_B`
 
-use crate::compare::{self, Comparison, Event, Kind, time};
+use crate::diff::{self, Comparison, Event, Kind, time};
 use crate::failure::{EXIT_OK, Outcome};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub struct Args {
 
 /// Compares and tells.
 pub fn run(args: &Args) -> Outcome {
-    let comparison = compare::compare(&args.a, &args.b)?;
+    let comparison = diff::compare(&args.a, &args.b)?;
     if args.json {
         super::print_json(&comparison)?;
     } else {
@@ -106,7 +106,7 @@ fn counts(events: &[Event]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::Input;
+    use crate::diff::Input;
 
     #[test]
     fn reads_like_this() {

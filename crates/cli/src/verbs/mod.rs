@@ -1,6 +1,7 @@
 //! The verbs. To add one: a file here with `Args` and `run`, a variant and a line below, and its help
 //! in `tests/help/`.
 
+mod compare;
 mod completions;
 mod demo;
 mod diff;
@@ -46,6 +47,7 @@ pub enum Verb {
     Logs(logs::Args),
     Stop(stop::Args),
     Diff(diff::Args),
+    Compare(compare::Args),
     Export(export::Args),
     Validate(validate::Args),
     Generate(generate::Args),
@@ -75,6 +77,7 @@ impl Verb {
             Self::Logs(args) => logs::run(&args),
             Self::Stop(args) => stop::run(&args),
             Self::Diff(args) => diff::run(&args),
+            Self::Compare(args) => compare::run(&args),
             Self::Export(args) => export::run(&args),
             Self::Validate(args) => validate::run(&args),
             Self::Generate(args) => generate::run(args),

@@ -2,7 +2,7 @@
 
 use crate::failure::Outcome;
 
-/// Print the JSON Schema of scenarios, of sweeps, of the protocol of live runs, or of events.jsonl
+/// Print the JSON Schema of scenarios, of sweeps, of the protocol of live runs, of events.jsonl, or of what `compare` writes
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Of what
@@ -22,6 +22,8 @@ enum Of {
     Protocol,
     /// A line of events.jsonl in the results
     Events,
+    /// What `windtunnel compare --json` writes
+    Compare,
 }
 
 /// Prints it.
@@ -31,6 +33,7 @@ pub fn run(args: &Args) -> Outcome {
         Of::Sweep => include_str!("../../../../schema/sweep-v1.json").to_owned(),
         Of::Protocol => windtunnel_control::json_schema(),
         Of::Events => windtunnel_results::events_schema(),
+        Of::Compare => windtunnel_traces::json_schema(),
     };
     super::print(&(schema.trim_end().to_owned() + "\n"))
 }

@@ -26,7 +26,11 @@ pub fn file_name(node: &str, interface: &str) -> String {
     format!("{node}-{interface}.pcap")
 }
 
-fn names(dir: &Path) -> Result<BTreeSet<String>, Failure> {
+/// Names of the captures in results.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn names(dir: &Path) -> Result<BTreeSet<String>, Failure> {
     let folder = dir.join(PCAP);
     let entries = match std::fs::read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),

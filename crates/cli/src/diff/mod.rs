@@ -6,6 +6,8 @@ mod interfaces;
 mod outputs;
 mod programs;
 
+pub use captures::names as capture_names;
+
 use crate::failure::Failure;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -187,6 +189,14 @@ impl Run {
             trail: Trail::read(dir)?,
         })
     }
+}
+
+/// Whether a folder holds the results of a run that is over.
+///
+/// # Errors
+/// It does not.
+pub fn check_results(dir: &Path) -> Result<(), Failure> {
+    Run::read(dir).map(|_| ())
 }
 
 /// A file that could not be read for another reason than that it is not there.
