@@ -31,8 +31,10 @@ class Writer:
     def __init__(self) -> None:
         self.classes: list[str] = []
 
-    def type_of(self, schema: Schema, name: str) -> str:
+    def type_of(self, schema: Schema | bool, name: str) -> str:
         """The annotation for a value; `name` is what a class made for it is called."""
+        if isinstance(schema, bool):
+            return "Any"
         if "$ref" in schema:
             return str(schema["$ref"].rpartition("/")[2])
         if "const" in schema:

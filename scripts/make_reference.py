@@ -46,7 +46,9 @@ class Kinds:
     def __init__(self, definitions: dict[str, Schema]) -> None:
         self.definitions = definitions
 
-    def name(self, schema: Schema) -> str:
+    def name(self, schema: Schema | bool) -> str:
+        if isinstance(schema, bool):
+            return "anything"
         schema = without_null(schema)
         if "$ref" in schema:
             name = str(schema["$ref"].rpartition("/")[2])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._link import Link
     from ._network import Network
     from ._run import PopenOptions, Run
+    from ._table import Table
 
 __all__ = ["Interface", "Node"]
 
@@ -371,6 +372,18 @@ class Node:
         if value is not None:
             self.write_file(path, f"{int(value) if isinstance(value, bool) else value}\n")
         return self.read_file(path).rstrip("\n")
+
+    def tcp(self) -> Table:
+        """Its TCP connections as they are now, see :meth:`windtunnel.Run.tcp`."""
+        return self._run.tcp(self)
+
+    def mptcp(self) -> Table:
+        """Its MPTCP connections as they are now, see :meth:`windtunnel.Run.mptcp`."""
+        return self._run.mptcp(self)
+
+    def qdiscs(self) -> Table:
+        """Its queueing disciplines as they are now, see :meth:`windtunnel.Run.qdiscs`."""
+        return self._run.qdiscs(self)
 
     def processes(self) -> list[Any]:
         """Its processes, as ``ps`` knows them."""

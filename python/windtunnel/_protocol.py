@@ -15,17 +15,25 @@ class _AnswerTimeKeys(TypedDict):
 
 
 class AnswerTime(_AnswerTimeKeys, total=False):
-
     ended: Ended | None
     """Why the run cannot go on, if so."""
 
 
 class AnswerStarted(TypedDict):
-
     pid: int
     """Process id in the node."""
     program: int
     """Its number on this connection."""
+
+
+class AnswerSeries(TypedDict):
+    bytes: int
+    """Length of the file, all of it whole lines, bytes."""
+    complete_ns: int
+    """Virtual time of its last sample, or at which it began, nanoseconds: it holds all that was measured until
+    then."""
+    file: str
+    """Name of its file in the output folder."""
 
 
 class _AnswerKeys(TypedDict):
@@ -43,6 +51,8 @@ class Answer(_AnswerKeys, total=False):
     started: AnswerStarted
     processes: list[Process]
     links: list[LinkSummary]
+    sample: Sample
+    series: AnswerSeries
     file: Content
     refused: Refusal
 
@@ -187,7 +197,6 @@ class NodeState(TypedDict):
 
 
 class NumberedStart(TypedDict):
-
     node: str
     """On which node."""
     program: Open
@@ -195,13 +204,11 @@ class NumberedStart(TypedDict):
 
 
 class NumberedEndInput(TypedDict):
-
     program: int
     """Its number, from `Outcome::Started`."""
 
 
 class NumberedResize(TypedDict):
-
     program: int
     """Its number."""
     size: WindowSize
@@ -209,13 +216,11 @@ class NumberedResize(TypedDict):
 
 
 class NumberedHangUp(TypedDict):
-
     program: int
     """Its number."""
 
 
 class NumberedSignal(TypedDict):
-
     node: str
     """On which node."""
     pid: int
@@ -226,19 +231,40 @@ class NumberedSignal(TypedDict):
 
 
 class NumberedProcesses(TypedDict, total=False):
-
     node: str | None
     """Which node; none: all."""
 
 
 class NumberedLink(TypedDict):
-
     change: dict[str, Any]
     """As an entry of the scenario's `events` without `at`: `{"link": ["h1", "h2"], "set": {"delay": "5ms"}}`."""
 
 
-class NumberedReadFile(TypedDict):
+class _NumberedSampleKeys(TypedDict):
+    what: Sampled
+    """Of what."""
 
+
+class NumberedSample(_NumberedSampleKeys, total=False):
+    node: str | None
+    """Of which node; none: of all, in the scenario's order."""
+    skip: int
+    """So many rows are left out at the start: those that an answer before had."""
+
+
+class NumberedSeries(TypedDict):
+    series: Measured
+    """Which."""
+
+
+class NumberedMeasure(TypedDict):
+    interval_ns: int
+    """Every so much virtual time, nanoseconds; at least `INTERVAL_MIN_NS`."""
+    series: list[Measured]
+    """What."""
+
+
+class NumberedReadFile(TypedDict):
     node: str
     """On which node."""
     path: str
@@ -255,7 +281,6 @@ class _NumberedWriteFileKeys(TypedDict):
 
 
 class NumberedWriteFile(_NumberedWriteFileKeys, total=False):
-
     mode: int | None
     """Its mode (the lower 12 bits); none: as it is, 0644 if it is made now."""
 
@@ -279,6 +304,9 @@ class Numbered(_NumberedKeys, total=False):
     processes: NumberedProcesses
     link: NumberedLink
     counters: dict[str, Any]
+    sample: NumberedSample
+    series: NumberedSeries
+    measure: NumberedMeasure
     read_file: NumberedReadFile
     write_file: NumberedWriteFile
     stop: dict[str, Any]
@@ -373,6 +401,17 @@ class Run(TypedDict, total=False):
     """Up to this virtual time, nanoseconds; what is due then has not happened yet."""
 
 
+class Sample(TypedDict):
+    """A table, or a part of it that an answer has room for."""
+
+    columns: list[str]
+    """Names of the columns, as in the file of results."""
+    rows: list[list[Any]]
+    """A value per column in each; null where there is none."""
+    rows_total: int
+    """Rows of the whole table. If there are more than in the answers so far, `skip` asks for the rest."""
+
+
 class _StateKeys(TypedDict):
     at_ns: int
     """Virtual time up to which everything has happened, ns."""
@@ -406,18 +445,20 @@ Ended = Literal["stop", "all_done", "driver", "interrupted", "crash", "error"]
 """Why a run ended."""
 
 
+Measured = Literal["links", "tcp", "mptcp", "qdiscs"]
+"""What can be measured at intervals."""
+
+
 Pause = Literal["until", "programs", "output", "window", "paused", "end"]
 """Why time stands still again."""
 
 
 class ReplyObjectStarted(TypedDict):
-
     pid: int
     """Process id in the node."""
 
 
 class ReplyObjectDriving(TypedDict):
-
     at_ns: int
     """Where time stands, ns."""
 
@@ -442,7 +483,6 @@ Reply = Union[ReplyObject, Literal["watching", "run_over"]]
 
 
 class RequestObjectOpen(TypedDict):
-
     node: str
     """On which node."""
     program: Open
@@ -450,7 +490,6 @@ class RequestObjectOpen(TypedDict):
 
 
 class RequestObjectProcesses(TypedDict, total=False):
-
     node: str | None
     """Which node; none: all."""
 
@@ -468,3 +507,7 @@ class RequestObject(TypedDict, total=False):
 
 Request = Union[RequestObject, Literal["end_input", "go_on", "stop", "drive"]]
 """What a client asks for."""
+
+
+Sampled = Literal["tcp", "mptcp", "qdiscs"]
+"""What kernels can be asked for."""

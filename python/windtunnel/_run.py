@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from ._process import Process
 from ._protocol import Answer, End, LinkSummary, ProgramEnd
 from ._protocol import Process as ProcessRow
 from ._results import Results
+from ._table import Table, read_csv
 from ._units import Time, time_ns
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ __all__ = ["Run"]
 RESULTS = Path("windtunnel-results")
 SCENARIO = "scenario.yaml"
 Command = Union[str, Sequence[str]]
+SERIES = ("links", "tcp", "mptcp", "qdiscs")
+# Commands that do nothing to the network, and take no time.
+TIMELESS = ("counters", "sample", "series", "measure")
 OPTIONS = ("text", "shell", "cwd", "env", "user", "terminal")
 
 
@@ -245,6 +249,84 @@ class Run:
         """Counters of all links since the start, as ``summary.json`` has them. It takes no virtual time."""
         return self._command("counters")["links"]
 
+    def tcp(self, node: object = None) -> Table:
+        """TCP connections of a node, or of all, as they are now: a table with the columns of ``tcp.csv``.
+
+        This, :meth:`mptcp` and :meth:`qdiscs` do nothing to the network, and take no virtual time: a run is the
+        same with and without.
+
+        Examples
+        --------
+        >>> import windtunnel as wt
+        >>> net = wt.Network()
+        >>> h1, h2 = net.add_node("h1"), net.add_node("h2")
+        >>> link = net.add_link(h1, h2, rate="10Mbit", delay="5ms")
+        >>> with net.run() as run:
+        ...     server, client = h2.popen("iperf3 -s -1"), h1.popen("iperf3 -c h2 -t 5")
+        ...     run.until("2s")
+        ...     windows = h1.tcp()["cwnd_packets"]
+        >>> max(windows) > 10
+        True
+        """
+        return self._sample("tcp", node)
+
+    def mptcp(self, node: object = None) -> Table:
+        """MPTCP connections of a node, or of all, as they are now: a table with the columns of ``mptcp.csv``."""
+        return self._sample("mptcp", node)
+
+    def qdiscs(self, node: object = None) -> Table:
+        """Queueing disciplines of a node, or of all, as they are now: a table with the columns of ``qdiscs.csv``."""
+        return self._sample("qdiscs", node)
+
+    def _sample(self, what: str, node: object) -> Table:
+        """All pages of a sample; time stands still meanwhile."""
+        columns: list[str] = []
+        rows: list[list[Any]] = []
+        total = 1
+        while len(rows) < total:
+            name = None if node is None else str(node)
+            page = self._command("sample", what=what, node=name, skip=len(rows))["sample"]
+            columns, total = page["columns"], page["rows_total"]
+            rows += page["rows"]
+        values = zip(*rows) if rows else [()] * len(columns)
+        return Table({column: _as_in_file(of) for column, of in zip(columns, values)}, f"{what} now")
+
+    def series(self, name: str) -> Table:
+        """What has been measured so far of ``links``, ``tcp``, ``mptcp`` or ``qdiscs``: the rows of that file.
+
+        It holds all that was due up to the virtual time that is now, and costs the run nothing. A run measures what
+        :meth:`windtunnel.Network.run` was told to with `measure`, or :meth:`measure`.
+
+        Examples
+        --------
+        >>> import windtunnel as wt
+        >>> net = wt.Network()
+        >>> h1, h2 = net.add_node("h1"), net.add_node("h2")
+        >>> link = net.add_link(h1, h2, rate="10Mbit", delay="5ms")
+        >>> with net.run(measure="100ms") as run:
+        ...     run.until("1s")
+        ...     rows = run.series("links")
+        >>> max(rows["time_ns"])
+        1000000000
+        """
+        self._check_series([name])
+        found = self._command("series", series=name)["series"]
+        return read_csv(self.out / found["file"], found["bytes"])
+
+    def measure(self, interval: Time, *series: str) -> None:
+        """Measures from now on, every `interval`, what is not measured yet: all four series, or those that are named.
+
+        Nothing in the run changes by it, so it is not in ``input.jsonl``: a replay has only what its scenario measures.
+        Conversations (``flows.csv``) are looked for only if links are measured from the start.
+        """
+        self._check_series(series)
+        self._command("measure", interval_ns=time_ns(interval), series=list(series or SERIES))
+
+    def _check_series(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in SERIES:
+                refuse(f"there is no series `{name}`; allowed: {', '.join(SERIES)}")
+
     def processes(self, node: str | None = None) -> list[ProcessRow]:
         """The processes of a node, or of all."""
         return self._command("processes", node=None if node is None else str(node))["processes"]
@@ -336,7 +418,7 @@ class Run:
             self._is_busy = False
         self._now_ns = max(self._now_ns, answer["at_ns"])
         # What does something takes a nanosecond, which the next answer knows.
-        self._is_time_known = name in ("run", "step", "counters")
+        self._is_time_known = name in ("run", "step", *TIMELESS)
         return answer
 
     def _input(self, program: int, data: bytes) -> None:
@@ -425,6 +507,12 @@ def argv_of(command: Command, shell: bool) -> list[str]:
     if not argv:
         refuse("the command is empty", 'name a program, as in h1.popen(["ip", "route"])')
     return argv
+
+
+def _as_in_file(values: Sequence[Any]) -> list[Any]:
+    """Values of a column as they are read from a file, in which a text without a value is empty."""
+    is_text = any(isinstance(value, str) for value in values)
+    return ["" if is_text and value is None else value for value in values]
 
 
 def _new_folder(name: str) -> Path:

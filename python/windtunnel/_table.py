@@ -209,8 +209,8 @@ class Table:
         return f"<table><thead>{row('th', self._columns)}</thead><tbody>{''.join(rows)}</tbody></table>{rest}"
 
 
-def read_csv(path: Path) -> Table:
-    """Reads a table that the engine wrote.
+def read_csv(path: Path, length: int = -1) -> Table:
+    """Reads a table that the engine wrote; of one that it goes on writing, so many bytes.
 
     Raises
     ------
@@ -218,10 +218,11 @@ def read_csv(path: Path) -> Table:
         It cannot be read, or its lines are not all equally long.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            lines = csv.reader(file, strict=True)
-            names = next(lines, None)
-            rows = list(lines)
+        with path.open("rb") as file:
+            text = io.StringIO(file.read(length).decode("utf-8"), newline="")
+        lines = csv.reader(text, strict=True)
+        names = next(lines, None)
+        rows = list(lines)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise Error(f"cannot read {path}: {error}") from None
     if not names:

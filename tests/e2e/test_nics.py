@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
+import windtunnel as wt
 from pcap import packets
 from scenarios import Mapping, pair, tcp_pair
 from simulate import Simulation
@@ -139,7 +140,8 @@ def test_many_frames_do_not_wait(run: Callable[..., Simulation]) -> None:
 def test_a_full_receive_ring_loses_frames_and_counts_them(run: Callable[..., Simulation]) -> None:
     count, ring = 60, 4
     nic = {"model": "e1000e", "rx_ring": ring, "interrupt_gap": "48500us"}
-    result = run(echo(count, nic, f"cat {STATISTICS}/rx_missed_errors", "ethtool -S eth0", "ethtool -g eth0"))
+    programs = (f"cat {STATISTICS}/rx_missed_errors", "ethtool -S eth0", "ethtool -g eth0")
+    result = run(echo(count, nic, *programs), ["--measure", "10ms"])
     missed = int(values(result.stdout("h2", 2))["rx_missed"])
     direction = result.summary["links"][0]["a_to_b"]
     # Of 60 from 0 to 118 ms the first interrupts; four each wait until 48.5 ms, 97 ms and 145.5 ms.
@@ -147,6 +149,9 @@ def test_a_full_receive_ring_loses_frames_and_counts_them(run: Callable[..., Sim
     assert int(result.stdout("h2", 1)) == missed
     assert values(result.stdout("h2", 3))["RX"] == str(ring)
     assert direction["drops"] == {"rx_ring_full": missed}
+    links = wt.Results(result.out).links()
+    assert sum(links.where(**{"from": "h1:eth0"})["rx_ring_full_frames"]) == missed
+    assert sum(links.where(**{"from": "h2:eth0"})["rx_ring_full_frames"]) == 0
     assert direction["delivered_frames"] == direction["frames"] - missed
     # Those that were lost were never received: neither by the program nor in the capture.
     assert int(result.stdout("h2")) == len(udp_times(result)[0]) == count - missed

@@ -18,6 +18,9 @@ use crate::message::{End, Open, Process, Refusal, WindowSize};
 /// Most bytes of a file that is read or written by one command.
 pub const FILE_MAX_BYTES: usize = 4 << 20;
 
+/// Shortest interval of measurements, as in scenarios, ns.
+pub const INTERVAL_MIN_NS: u64 = 1_000;
+
 /// A command with its number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Numbered {
@@ -85,6 +88,32 @@ pub enum Command {
     },
     /// Read the counters of all links. Answered by [`Outcome::Links`]. It does nothing to the network, and takes no time.
     Counters {},
+    /// Read what kernels know now, as tables of results have it. Answered by [`Outcome::Sample`]. It does nothing to the
+    /// network, and takes no time.
+    Sample {
+        /// Of what.
+        what: Sampled,
+        /// Of which node; none: of all, in the scenario's order.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        node: Option<String>,
+        /// So many rows are left out at the start: those that an answer before had.
+        #[serde(default)]
+        skip: u64,
+    },
+    /// See to it that the file of a series holds all that was measured until now. Answered by [`Outcome::Series`]. It does
+    /// nothing to the network, and takes no time.
+    Series {
+        /// Which.
+        series: Measured,
+    },
+    /// Measure something from now on that is not measured yet. Answered by [`Outcome::Done`]. It does nothing to the network,
+    /// takes no time, and is not logged: measuring never changes a run.
+    Measure {
+        /// Every so much virtual time, nanoseconds; at least [`INTERVAL_MIN_NS`].
+        interval_ns: u64,
+        /// What.
+        series: Vec<Measured>,
+    },
     /// Read a file of a node, also in /proc and /sys. Answered by [`Outcome::File`].
     ReadFile {
         /// On which node.
@@ -106,6 +135,32 @@ pub enum Command {
     },
     /// End the run. Not answered: [`crate::Reply::RunOver`] comes, and the connection is closed when its results are written.
     Stop {},
+}
+
+/// What kernels can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Sampled {
+    /// TCP connections, as in tcp.csv.
+    Tcp,
+    /// MPTCP connections, as in mptcp.csv.
+    Mptcp,
+    /// Queueing disciplines, as in qdiscs.csv.
+    Qdiscs,
+}
+
+/// What can be measured at intervals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Measured {
+    /// Links, in links.csv.
+    Links,
+    /// TCP connections, in tcp.csv.
+    Tcp,
+    /// MPTCP connections, in mptcp.csv.
+    Mptcp,
+    /// Queueing disciplines, in qdiscs.csv.
+    Qdiscs,
 }
 
 /// How far time goes on. The first thing that holds ends it; with none of them it goes on to the end of the run.
@@ -170,10 +225,32 @@ pub enum Outcome {
     Processes(Vec<Process>),
     /// Counters of all links, in the scenario's order, as in summary.json.
     Links(Vec<LinkSummary>),
+    /// Some rows of the table that was asked for.
+    Sample(Sample),
+    /// The series is on the host as far as it goes.
+    Series {
+        /// Name of its file in the output folder.
+        file: String,
+        /// Length of the file, all of it whole lines, bytes.
+        bytes: u64,
+        /// Virtual time of its last sample, or at which it began, nanoseconds: it holds all that was measured until then.
+        complete_ns: u64,
+    },
     /// As asked for.
     File(Content),
     /// It cannot be done.
     Refused(Refusal),
+}
+
+/// A table, or a part of it that an answer has room for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Sample {
+    /// Names of the columns, as in the file of results.
+    pub columns: Vec<String>,
+    /// A value per column in each; null where there is none.
+    pub rows: Vec<Vec<serde_json::Value>>,
+    /// Rows of the whole table. If there are more than in the answers so far, `skip` asks for the rest.
+    pub rows_total: u64,
 }
 
 /// Why time stands still again.
@@ -211,10 +288,21 @@ impl Command {
             Self::Start { program, .. } => program.problem(),
             Self::Signal { pid, signal, .. } => signal_problem(*pid, *signal),
             Self::ReadFile { path, .. } => path_problem(path),
+            Self::Measure { interval_ns, series } => measure_problem(*interval_ns, series),
             Self::WriteFile { path, content, .. } => path_problem(path).or_else(|| content.problem()),
             _ => None,
         }
     }
+}
+
+/// Why this cannot be measured, if so.
+fn measure_problem(interval_ns: u64, series: &[Measured]) -> Option<String> {
+    if interval_ns < INTERVAL_MIN_NS {
+        return Some(format!(
+            "{interval_ns} ns is no interval for measurements; allowed: at least {INTERVAL_MIN_NS} ns"
+        ));
+    }
+    series.is_empty().then(|| "nothing to measure is named".to_owned())
 }
 
 /// Why this signal cannot be sent, if so.
@@ -329,6 +417,11 @@ mod tests {
             (r#"{"id":1,"signal":{"node":"a","pid":1,"signal":9}}"#, "process 1"),
             (r#"{"id":1,"signal":{"node":"a","pid":-1,"signal":9}}"#, "all processes"),
             (r#"{"id":1,"signal":{"node":"a","pid":7,"signal":65}}"#, "0 to 64"),
+            (
+                r#"{"id":1,"measure":{"interval_ns":999,"series":["tcp"]}}"#,
+                "at least 1000",
+            ),
+            (r#"{"id":1,"measure":{"interval_ns":1000,"series":[]}}"#, "nothing"),
             (r#"{"id":1,"read_file":{"node":"a","path":"etc"}}"#, "absolute"),
             (r#"{"id":1,"read_file":{"node":"a","path":"/a\u0000"}}"#, "NUL"),
             (

@@ -26,7 +26,10 @@ mod server;
 mod state;
 
 pub use client::{Connection, FromRun};
-pub use driver::{Answer, Command, Content, FILE_MAX_BYTES, Numbered, Outcome, Pause, ProgramEnd, Run};
+pub use driver::{
+    Answer, Command, Content, FILE_MAX_BYTES, INTERVAL_MIN_NS, Measured, Numbered, Outcome, Pause, ProgramEnd, Run,
+    Sample, Sampled,
+};
 pub use frame::{Decoder, Frame, FrameError, Stream};
 pub use input::{INPUT_VERSION, Input, InputHeader, InputLog, InputRecord, Recording, RecordingError};
 pub use message::{End, Hello, Open, PROTOCOL, Process, Refusal, Reply, Request, WindowSize};

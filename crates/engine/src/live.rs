@@ -24,6 +24,7 @@ use windtunnel_scenario::{Action, Scenario};
 use crate::error::EngineError;
 use crate::event::Source;
 use crate::links::Links;
+use crate::measure::Measure;
 use crate::node::{Arrived, Body, News, Node, What};
 use crate::pacer::Pacer;
 use crate::terminal::refusal;
@@ -137,6 +138,8 @@ pub struct Network<'a> {
     pub windows: &'a mut Windows<Body>,
     /// The links between them.
     pub links: &'a Links,
+    /// What is measured.
+    pub measure: &'a mut Option<Measure>,
 }
 
 impl Live {

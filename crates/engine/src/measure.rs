@@ -1,7 +1,8 @@
 //! Measurements at intervals of virtual time. Between two windows they look at what links know, and ask kernels for samples, which
-//! change nothing: a run with them is the run without.
+//! change nothing: a run with them is the run without, and they may begin while it goes on.
 
-use windtunnel_base::SimTime;
+use windtunnel_base::{IfaceId, SimTime, result_files};
+use windtunnel_control::Measured;
 use windtunnel_kernel::abi::{MptcpSample, QdiscSample, TcpSample};
 use windtunnel_results::{LinkInterval, OutDir, Series};
 use windtunnel_scenario::Measures;
@@ -19,6 +20,8 @@ const NS_PER_S: u128 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Measure {
     series: Vec<Due>,
+    /// Conversations are looked for since the start.
+    has_flows: bool,
 }
 
 /// A series, and when it goes on.
@@ -49,14 +52,15 @@ struct Totals {
     lost: u64,
     queue_full: u64,
     link_down: u64,
+    ring_full: u64,
     sent: u64,
     waited_ns: u64,
 }
 
 impl Measure {
-    /// Whether links are among what is measured.
-    pub fn has_links(&self) -> bool {
-        self.series.iter().any(|due| matches!(due.what, What::Links(_)))
+    /// Whether conversations were looked for, too.
+    pub fn has_flows(&self) -> bool {
+        self.has_flows
     }
 
     /// What `measures` asks for; nothing if it asks for nothing.
@@ -64,29 +68,87 @@ impl Measure {
     /// # Errors
     /// When a file cannot be made.
     pub fn new(measures: &Measures, out: &OutDir, links: &Links) -> Result<Option<Self>, EngineError> {
-        let mut series = Vec::new();
-        let mut add = |what, file, interval_ns| {
-            series.push(Due {
-                what,
-                series: file,
-                interval_ns,
-                done_ns: 0,
-            });
+        let wanted = [
+            (Measured::Links, measures.links),
+            (Measured::Tcp, measures.tcp),
+            (Measured::Mptcp, measures.mptcp),
+            (Measured::Qdiscs, measures.qdiscs),
+        ];
+        let mut measure = Self {
+            series: Vec::new(),
+            has_flows: measures.links.is_some(),
         };
-        if let Some(interval) = measures.links {
-            let before = vec![Totals::default(); links.directions().count()];
-            add(What::Links(before), out.link_series()?, interval.as_ns());
+        for (what, interval) in wanted {
+            if let Some(interval) = interval {
+                measure.series.push(Due::new(what, out, links, interval.as_ns())?);
+            }
         }
-        if let Some(interval) = measures.tcp {
-            add(What::Tcp(Vec::new()), out.tcp_series()?, interval.as_ns());
+        Ok((!measure.series.is_empty()).then_some(measure))
+    }
+
+    /// Whether this is among what is measured.
+    pub fn has(&self, what: Measured) -> bool {
+        self.series.iter().any(|due| due.what.name() == what)
+    }
+
+    /// Begins to measure something in the middle of a run, at `at_ns`. It must not be measured yet.
+    ///
+    /// # Errors
+    /// When a file cannot be made.
+    pub fn start(
+        this: &mut Option<Self>,
+        (what, interval_ns): (Measured, u64),
+        out: &OutDir,
+        nodes: &mut [Node],
+        links: &Links,
+        at_ns: u64,
+    ) -> Result<(), EngineError> {
+        let none = Self {
+            series: Vec::new(),
+            has_flows: false,
+        };
+        let measure = this.get_or_insert(none);
+        let mut due = Due::new(what, out, links, interval_ns)?;
+        due.done_ns = at_ns;
+        if let What::Links(before) = &mut due.what {
+            for ((from, to, _), before) in links.directions().zip(before) {
+                nodes[from.node.index()].ports[from.index as usize]
+                    .link
+                    .take_longest_wait_ns();
+                *before = count(nodes, from, to);
+            }
         }
-        if let Some(interval) = measures.mptcp {
-            add(What::Mptcp(Vec::new()), out.mptcp_series()?, interval.as_ns());
+        measure.series.push(due);
+        Ok(())
+    }
+
+    /// Takes all that is due at `at_ns` or before, given that all has happened that is due sooner, and nothing at `at_ns`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn catch_up(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64) -> Result<(), EngineError> {
+        while self.next_ns() <= at_ns {
+            self.take(nodes, links, self.next_ns(), false)?;
         }
-        if let Some(interval) = measures.qdiscs {
-            add(What::Qdiscs(Vec::new()), out.qdisc_series()?, interval.as_ns());
-        }
-        Ok((!series.is_empty()).then_some(Self { series }))
+        Ok(())
+    }
+
+    /// Hands a series to the host as far as it goes: file, its length in bytes, and until when it is complete, ns. None: it is
+    /// not measured.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn so_far(&mut self, what: Measured) -> Result<Option<(&'static str, u64, u64)>, EngineError> {
+        let Some(due) = self.series.iter_mut().find(|due| due.what.name() == what) else {
+            return Ok(None);
+        };
+        let file = match what {
+            Measured::Links => result_files::LINKS,
+            Measured::Tcp => result_files::TCP,
+            Measured::Mptcp => result_files::MPTCP,
+            Measured::Qdiscs => result_files::QDISCS,
+        };
+        Ok(Some((file, due.series.flushed_bytes()?, due.done_ns)))
     }
 
     /// Runs one window as [`Windows::step`] does, in parts that end where measurements are due. The parts together are the window:
@@ -152,7 +214,40 @@ impl Measure {
     }
 }
 
+impl What {
+    fn name(&self) -> Measured {
+        match self {
+            Self::Links(_) => Measured::Links,
+            Self::Tcp(_) => Measured::Tcp,
+            Self::Mptcp(_) => Measured::Mptcp,
+            Self::Qdiscs(_) => Measured::Qdiscs,
+        }
+    }
+}
+
 impl Due {
+    /// A series that begins at time 0.
+    ///
+    /// # Errors
+    /// When its file cannot be made.
+    fn new(what: Measured, out: &OutDir, links: &Links, interval_ns: u64) -> Result<Self, EngineError> {
+        let (what, series) = match what {
+            Measured::Links => {
+                let before = vec![Totals::default(); links.directions().count()];
+                (What::Links(before), out.link_series()?)
+            }
+            Measured::Tcp => (What::Tcp(Vec::new()), out.tcp_series()?),
+            Measured::Mptcp => (What::Mptcp(Vec::new()), out.mptcp_series()?),
+            Measured::Qdiscs => (What::Qdiscs(Vec::new()), out.qdisc_series()?),
+        };
+        Ok(Self {
+            what,
+            series,
+            interval_ns,
+            done_ns: 0,
+        })
+    }
+
     /// When it is due, ns.
     fn next_ns(&self) -> u64 {
         self.done_ns.saturating_add(self.interval_ns)
@@ -205,6 +300,22 @@ impl Due {
     }
 }
 
+/// What a direction has counted since the start.
+fn count(nodes: &[Node], from: IfaceId, to: IfaceId) -> Totals {
+    let receiver = &nodes[to.node.index()].ports[to.index as usize];
+    let counters = nodes[from.node.index()].ports[from.index as usize].link.counters();
+    Totals {
+        offered: (counters.frames, counters.bytes),
+        delivered: (receiver.received_frames, receiver.received_bytes),
+        lost: counters.dropped.loss,
+        queue_full: counters.dropped.queue,
+        link_down: counters.dropped.down,
+        ring_full: receiver.missed_frames,
+        sent: counters.sent,
+        waited_ns: counters.waited_ns,
+    }
+}
+
 /// Writes down what links did in the `span_ns` before `at_ns`.
 ///
 /// # Errors
@@ -217,21 +328,10 @@ fn take_links(
     (at_ns, span_ns): (u64, u64),
 ) -> Result<(), EngineError> {
     for ((from, to, names), before) in links.directions().zip(totals) {
-        let receiver = &nodes[to.node.index()].ports[to.index as usize];
-        let delivered = (receiver.received_frames, receiver.received_bytes);
         let link = &mut nodes[from.node.index()].ports[from.index as usize].link;
         let backlog = link.backlog(SimTime(at_ns));
         let max_wait_ns = link.take_longest_wait_ns();
-        let counters = link.counters();
-        let now = Totals {
-            offered: (counters.frames, counters.bytes),
-            delivered,
-            lost: counters.dropped.loss,
-            queue_full: counters.dropped.queue,
-            link_down: counters.dropped.down,
-            sent: counters.sent,
-            waited_ns: counters.waited_ns,
-        };
+        let now = count(nodes, from, to);
         let delivered_bytes = now.delivered.1 - before.delivered.1;
         let bits = u128::from(delivered_bytes) * BITS * NS_PER_S;
         let waits = (now.waited_ns - before.waited_ns).checked_div(now.sent - before.sent);
@@ -246,6 +346,7 @@ fn take_links(
             lost_frames: now.lost - before.lost,
             queue_full_frames: now.queue_full - before.queue_full,
             link_down_frames: now.link_down - before.link_down,
+            rx_ring_full_frames: now.ring_full - before.ring_full,
             throughput_bps: bits.checked_div(span_ns.into()).map_or(0, |bps| bps as u64),
             mean_wait_ns: waits.unwrap_or(0),
             max_wait_ns,

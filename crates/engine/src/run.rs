@@ -255,10 +255,12 @@ impl Simulation {
                 },
                 Step::Idle => {
                     // What visitors did came before what the scenario does at the same time.
-                    self.live
-                        .replay(&mut network(&mut self.nodes, &mut self.windows, &self.links), due_ns)?;
+                    self.live.replay(
+                        &mut network(&mut self.nodes, &mut self.windows, &self.links, &mut self.measure),
+                        due_ns,
+                    )?;
                     while let Some(event) = events.next_if(|event| event.at.as_ns() == due_ns) {
-                        let mut network = network(&mut self.nodes, &mut self.windows, &self.links);
+                        let mut network = network(&mut self.nodes, &mut self.windows, &self.links, &mut self.measure);
                         self.links.change(
                             &mut network,
                             &mut self.source,
@@ -325,8 +327,10 @@ impl Simulation {
         if !self.live.is_wanted() {
             return Ok(Some(due_ns));
         }
-        self.live
-            .attend(&mut network(&mut self.nodes, &mut self.windows, &self.links), due_ns)
+        self.live.attend(
+            &mut network(&mut self.nodes, &mut self.windows, &self.links, &mut self.measure),
+            due_ns,
+        )
     }
 
     fn all_done(&self) -> bool {
@@ -433,7 +437,7 @@ impl Simulation {
         let books = &mut self.books;
         books.out.write_summary(&summary)?;
         books.out.write_events(&events)?;
-        if self.measure.as_ref().is_some_and(Measure::has_links) {
+        if self.measure.as_ref().is_some_and(Measure::has_flows) {
             let name =
                 |node: usize, port: usize| format!("{}:{}", books.shared.nodes[node], books.interfaces[node][port]);
             books.out.write_flows(&flows::table(&self.nodes, name))?;
@@ -539,8 +543,18 @@ fn changed_text(paths: &[String]) -> String {
     format!("changed on the host during the run, so that programs may have seen more than one state: {named}{more}")
 }
 
-fn network<'a>(nodes: &'a mut [Node], windows: &'a mut Windows<Body>, links: &'a Links) -> Network<'a> {
-    Network { nodes, windows, links }
+fn network<'a>(
+    nodes: &'a mut [Node],
+    windows: &'a mut Windows<Body>,
+    links: &'a Links,
+    measure: &'a mut Option<Measure>,
+) -> Network<'a> {
+    Network {
+        nodes,
+        windows,
+        links,
+        measure,
+    }
 }
 
 /// Names of the ends of all links: "node:interface".

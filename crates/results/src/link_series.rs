@@ -26,6 +26,8 @@ lines! {
         pub queue_full_frames: u64,
         /// Frames lost as the link was down, or went down.
         pub link_down_frames: u64,
+        /// Frames that came when the receiving NIC's ring was full.
+        pub rx_ring_full_frames: u64,
         /// Delivered bits by the length of the interval.
         pub throughput_bps: u64,
         /// Mean time that frames put on the wire in the interval waited for it, nanoseconds.

@@ -63,6 +63,19 @@ impl Series {
         flushed.map_err(|error| ResultsError::from_io("write to", &self.path, error))
     }
 
+    /// As [`Self::flush`]; how long the file is then, bytes.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn flushed_bytes(&mut self) -> Result<u64> {
+        self.flush()?;
+        let metadata = self.writer.get_ref().metadata();
+        metadata.map_or_else(
+            |error| Err(ResultsError::from_io("look at", &self.path, error)),
+            |metadata| Ok(metadata.len()),
+        )
+    }
+
     fn check(&self, written: csv::Result<()>) -> Result<()> {
         written.map_err(|error| {
             let error = match error.into_kind() {

@@ -7,12 +7,13 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use windtunnel_control::{
-    Answer, Client, Command, Input, Numbered, Outcome, Pause, ProgramEnd, Refusal, Reply, Run as RunCommand,
+    Answer, Client, Command, Input, Measured, Numbered, Outcome, Pause, ProgramEnd, Refusal, Reply, Run as RunCommand,
 };
 use windtunnel_results::Ended;
 
-use super::{Live, NAP, Network, Question, SLICE_NS, Session};
+use super::{Live, NAP, Network, Question, SLICE_NS, Session, look};
 use crate::error::EngineError;
+use crate::measure::Measure;
 use crate::node::{Node, What};
 use crate::terminal::refusal;
 
@@ -286,7 +287,7 @@ impl Live {
                 }
                 return Ok(Some(limit_ns));
             }
-            self.stand_still(network.windows.done_ns());
+            self.stand_still(network)?;
             let next = self.driver.as_mut().and_then(|driver| driver.todo.pop_front());
             match next {
                 Some(Todo::Command(command)) => self.begin(command, network, due_ns)?,
@@ -306,7 +307,21 @@ impl Live {
     }
 
     /// What was to be done is done: time stands still, and the driver hears of it.
-    fn stand_still(&mut self, done_ns: u64) {
+    ///
+    /// # Errors
+    /// When a measurement cannot be written.
+    fn stand_still(&mut self, network: &mut Network<'_>) -> Result<(), EngineError> {
+        self.answer_that_time_stands(network.windows.done_ns());
+        let driver = self.driver.as_ref().expect("time stands still for it");
+        // Now, before a command changes what they look at. A run that is over has its last ones written at its end.
+        if let Some(measure) = network.measure.as_mut().filter(|_| driver.ended.is_none()) {
+            let at_ns = self.last_ns.min(network.windows.earliest_ns());
+            measure.catch_up(network.nodes, network.links, at_ns)?;
+        }
+        Ok(())
+    }
+
+    fn answer_that_time_stands(&mut self, done_ns: u64) {
         let driver = self.driver.as_mut().expect("time stands still for it");
         if matches!(driver.current, Some(Current::Run { .. } | Current::Step { .. })) {
             driver.printed.clear();
@@ -435,6 +450,34 @@ impl Live {
                 let summaries = network.links.summaries(network.nodes);
                 driver.answer(id, at_ns, Outcome::Links(summaries));
             }
+            Command::Sample { what, node, skip } => {
+                let node = match node.map(|node| self.find(&node)).transpose() {
+                    Ok(node) => node,
+                    Err(refused) => return Ok(Err(refused)),
+                };
+                let sample = look::sample(network.nodes, node, what, skip, at_ns)?;
+                let driver = self.driver.as_ref().expect("its command begins");
+                driver.answer(id, at_ns, Outcome::Sample(sample));
+            }
+            Command::Series { series } => {
+                let found = match network.measure {
+                    Some(measure) => measure.so_far(series)?,
+                    None => None,
+                };
+                let Some((file, bytes, complete_ns)) = found else {
+                    return Ok(Err(not_measured()));
+                };
+                let file = file.to_owned();
+                driver.answer(
+                    id,
+                    at_ns,
+                    Outcome::Series {
+                        file,
+                        bytes,
+                        complete_ns,
+                    },
+                );
+            }
             Command::Run(_) | Command::Step {} if over => {
                 let (why, ended) = (Pause::End, driver.ended);
                 driver.answer(id, at_ns, Outcome::Time { why, ended });
@@ -468,6 +511,20 @@ impl Live {
                 };
                 self.sessions.insert(number, session);
                 self.happen(network, at_ns, node, number, Input::Open(program))?;
+            }
+            Command::Measure { interval_ns, series } => {
+                let series: BTreeSet<_> = series.into_iter().collect();
+                let has = |what: &Measured| network.measure.as_ref().is_some_and(|measure| measure.has(*what));
+                if let Some(what) = series.iter().copied().find(has) {
+                    let text = format!("{what:?} is measured already").to_lowercase();
+                    return Ok(Err(refusal(text, 2)));
+                }
+                for what in series {
+                    let (asked, out) = ((what, interval_ns), &self.identity.out);
+                    Measure::start(network.measure, asked, out, network.nodes, network.links, at_ns)?;
+                }
+                let driver = self.driver.as_ref().expect("its command begins");
+                driver.answer(id, at_ns, Outcome::Done {});
             }
             Command::Signal { node, pid, signal } => {
                 return self.ask_node(id, &node, Input::Signal { pid, signal }, network, at_ns);
@@ -690,6 +747,13 @@ impl Live {
 
 const OVER: &str = "the run has come to its end: nothing can happen any more";
 const SETUP_GOES_ON: &str = "a `setup` command of it has not ended";
+
+fn not_measured() -> Refusal {
+    Refusal {
+        hint: Some("the command `measure` begins with it, or `measure` of the scenario's `run`".to_owned()),
+        ..refusal("this run does not measure that", 2)
+    }
+}
 
 fn unknown_program(program: u64) -> Refusal {
     refusal(
