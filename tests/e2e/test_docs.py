@@ -18,7 +18,7 @@ PAGES = sorted(path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md") 
 CARRIED_OUT_ELSEWHERE = {"docs/sweeps.md": "tests/e2e/test_sweep.py"}
 FRONT = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"]
 # Programs of pages beyond those of `scripts/setup-system run`.
-NEEDS_STUDY = re.compile(r"matplotlib|windtunnel (plot|sweep)")
+NEEDS_STUDY = re.compile(r"matplotlib|windtunnel (plot|sweep|compare .*--plot)")
 
 
 @pytest.mark.parametrize("name", [*PAGES, "README.md"])
