@@ -134,3 +134,10 @@ class Driven:
 
     def summary(self) -> Any:
         return json.loads((self.out / "summary.json").read_text(encoding="utf-8"))
+
+    def replay(self, engine: Path) -> Any:
+        """The summary of the run repeated from its log."""
+        scenario, out = self.out.with_name("scenario.yaml"), self.out.with_name("replayed")
+        log = self.out / "input.jsonl"
+        subprocess.run([engine, "run", scenario, "--out", out, "--replay", log, "--quiet"], check=True)
+        return json.loads((out / "summary.json").read_text(encoding="utf-8"))

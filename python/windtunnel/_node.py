@@ -389,6 +389,41 @@ class Node:
         """Its processes, as ``ps`` knows them."""
         return list(self._run.processes(self.name))
 
+    def down(self) -> None:
+        """Takes its power away, as by pulling the plug: kernel and programs are gone at once, and its links go down.
+
+        The return code of its programs is -9 then. What needs it is refused until :meth:`up`.
+        """
+        self._run._command("power", node=self.name, up=False)
+
+    def up(self) -> None:
+        """Boots it after :meth:`down`: a new kernel, its disk as the scenario gives it, its setup, its programs.
+
+        Its setup commands may take time: what is asked of it next waits for them.
+
+        Examples
+        --------
+        >>> import windtunnel as wt
+        >>> net = wt.Network()
+        >>> h1, h2 = net.add_node("h1"), net.add_node("h2")
+        >>> link = net.add_link(h1, h2)
+        >>> with net.run() as run:
+        ...     run.until("1s")
+        ...     h2.down()
+        ...     print(h2.is_up, "100% packet loss" in h1.cmd("ping -c 1 -W 1", h2.IP()))
+        ...     h2.up()
+        ...     print(h2.is_up, " 0% packet loss" in h1.cmd("ping -c 1 -W 1", h2.IP()))
+        False True
+        True True
+        """
+        self._run._command("power", node=self.name, up=True)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether it has power. It takes no virtual time to ask."""
+        states = self._run._command("nodes")["nodes"]
+        return any(state["node"] == self.name and state["up"] for state in states)
+
     # As Mininet calls it.
 
     def IP(self, interface: str | None = None) -> str | None:

@@ -15,11 +15,13 @@ class _AnswerTimeKeys(TypedDict):
 
 
 class AnswerTime(_AnswerTimeKeys, total=False):
+
     ended: Ended | None
     """Why the run cannot go on, if so."""
 
 
 class AnswerStarted(TypedDict):
+
     pid: int
     """Process id in the node."""
     program: int
@@ -27,6 +29,7 @@ class AnswerStarted(TypedDict):
 
 
 class AnswerSeries(TypedDict):
+
     bytes: int
     """Length of the file, all of it whole lines, bytes."""
     complete_ns: int
@@ -53,6 +56,7 @@ class Answer(_AnswerKeys, total=False):
     links: list[LinkSummary]
     sample: Sample
     series: AnswerSeries
+    nodes: list[NodePower]
     file: Content
     refused: Refusal
 
@@ -183,6 +187,19 @@ class Look(TypedDict, total=False):
     """Whether to list TCP connections."""
 
 
+class NodePower(TypedDict):
+    """How a node is."""
+
+    life: int
+    """Which boot this is, or was the last, from 1."""
+    node: str
+    """Its name."""
+    ready: bool
+    """Whether it is up and its set-up commands are over."""
+    up: bool
+    """Whether it has power."""
+
+
 class NodeState(TypedDict):
     """A node."""
 
@@ -197,6 +214,7 @@ class NodeState(TypedDict):
 
 
 class NumberedStart(TypedDict):
+
     node: str
     """On which node."""
     program: Open
@@ -204,11 +222,13 @@ class NumberedStart(TypedDict):
 
 
 class NumberedEndInput(TypedDict):
+
     program: int
     """Its number, from `Outcome::Started`."""
 
 
 class NumberedResize(TypedDict):
+
     program: int
     """Its number."""
     size: WindowSize
@@ -216,11 +236,13 @@ class NumberedResize(TypedDict):
 
 
 class NumberedHangUp(TypedDict):
+
     program: int
     """Its number."""
 
 
 class NumberedSignal(TypedDict):
+
     node: str
     """On which node."""
     pid: int
@@ -231,13 +253,23 @@ class NumberedSignal(TypedDict):
 
 
 class NumberedProcesses(TypedDict, total=False):
+
     node: str | None
     """Which node; none: all."""
 
 
 class NumberedLink(TypedDict):
+
     change: dict[str, Any]
     """As an entry of the scenario's `events` without `at`: `{"link": ["h1", "h2"], "set": {"delay": "5ms"}}`."""
+
+
+class NumberedPower(TypedDict):
+
+    node: str
+    """Which node."""
+    up: bool
+    """Whether it has power from now on."""
 
 
 class _NumberedSampleKeys(TypedDict):
@@ -246,6 +278,7 @@ class _NumberedSampleKeys(TypedDict):
 
 
 class NumberedSample(_NumberedSampleKeys, total=False):
+
     node: str | None
     """Of which node; none: of all, in the scenario's order."""
     skip: int
@@ -253,11 +286,13 @@ class NumberedSample(_NumberedSampleKeys, total=False):
 
 
 class NumberedSeries(TypedDict):
+
     series: Measured
     """Which."""
 
 
 class NumberedMeasure(TypedDict):
+
     interval_ns: int
     """Every so much virtual time, nanoseconds; at least `INTERVAL_MIN_NS`."""
     series: list[Measured]
@@ -265,6 +300,7 @@ class NumberedMeasure(TypedDict):
 
 
 class NumberedReadFile(TypedDict):
+
     node: str
     """On which node."""
     path: str
@@ -281,6 +317,7 @@ class _NumberedWriteFileKeys(TypedDict):
 
 
 class NumberedWriteFile(_NumberedWriteFileKeys, total=False):
+
     mode: int | None
     """Its mode (the lower 12 bits); none: as it is, 0644 if it is made now."""
 
@@ -303,6 +340,8 @@ class Numbered(_NumberedKeys, total=False):
     signal: NumberedSignal
     processes: NumberedProcesses
     link: NumberedLink
+    power: NumberedPower
+    nodes: dict[str, Any]
     counters: dict[str, Any]
     sample: NumberedSample
     series: NumberedSeries
@@ -454,11 +493,13 @@ Pause = Literal["until", "programs", "output", "window", "paused", "end"]
 
 
 class ReplyObjectStarted(TypedDict):
+
     pid: int
     """Process id in the node."""
 
 
 class ReplyObjectDriving(TypedDict):
+
     at_ns: int
     """Where time stands, ns."""
 
@@ -483,6 +524,7 @@ Reply = Union[ReplyObject, Literal["watching", "run_over"]]
 
 
 class RequestObjectOpen(TypedDict):
+
     node: str
     """On which node."""
     program: Open
@@ -490,6 +532,7 @@ class RequestObjectOpen(TypedDict):
 
 
 class RequestObjectProcesses(TypedDict, total=False):
+
     node: str | None
     """Which node; none: all."""
 

@@ -40,7 +40,7 @@ SCENARIO = "scenario.yaml"
 Command = Union[str, Sequence[str]]
 SERIES = ("links", "tcp", "mptcp", "qdiscs")
 # Commands that do nothing to the network, and take no time.
-TIMELESS = ("counters", "sample", "series", "measure")
+TIMELESS = ("counters", "nodes", "sample", "series", "measure")
 OPTIONS = ("text", "shell", "cwd", "env", "user", "terminal")
 
 
@@ -360,19 +360,21 @@ class Run:
         """Hash over all frames and all output with their times: equal for equal runs. There when the run has ended."""
         return str(self.summary["digest"])
 
-    def stdout(self, node: object, number: int = 0) -> str:
+    def stdout(self, node: object, number: int = 0, *, life: int = 1) -> str:
         """What a program of a node has printed, by its number from :meth:`Node.run`: there when the run has ended.
 
-        Programs that the script itself started have the numbers after those of the scenario.
+        Programs that the script itself started have the numbers after those of the scenario. On a node that was
+        down, the programs of the scenario run once in each `life`, counted from 1.
         """
-        return self._output(str(node), number, "stdout")
+        return self._output(str(node), number, life, "stdout")
 
-    def stderr(self, node: object, number: int = 0) -> str:
+    def stderr(self, node: object, number: int = 0, *, life: int = 1) -> str:
         """As :meth:`stdout`, of standard error."""
-        return self._output(str(node), number, "stderr")
+        return self._output(str(node), number, life, "stderr")
 
-    def _output(self, node: str, number: int, stream: str) -> str:
-        rows = [row for row in self.summary["processes"] if row["node"] == node]
+    def _output(self, node: str, number: int, life: int, stream: str) -> str:
+        of_node = (row for row in self.summary["processes"] if row["node"] == node)
+        rows = [row for row in of_node if row.get("client") or row.get("life", 1) == life]
         if not 0 <= number < len(rows):
             refuse(f"{node} has no program {number}; it had {len(rows)}")
         try:

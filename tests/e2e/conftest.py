@@ -6,11 +6,12 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from driving import Driven
 from elsewhere import Elsewhere, imitate
 from scenarios import Mapping
 from simulate import Simulation, simulate
@@ -122,3 +123,23 @@ def attempt(engine: Path) -> Callable[..., Program]:
         return Program(done.returncode, done.stdout, done.stderr)
 
     return runner
+
+
+@pytest.fixture
+def begin(engine: Path, tmp_path: Path) -> Iterator[Callable[..., Driven]]:
+    """Begins a run that waits for its driver."""
+    runs: list[Driven] = []
+
+    def make(scenario: Mapping, *options: str) -> Driven:
+        folder = tmp_path / f"driven{len(runs)}"
+        folder.mkdir()
+        path = folder / "scenario.yaml"
+        path.write_text(json.dumps(scenario), encoding="utf-8")
+        runs.append(Driven(engine, path, folder / "out", *options))
+        return runs[-1]
+
+    yield make
+    for run in runs:
+        if run.process.poll() is None:
+            run.process.kill()
+            run.process.wait()

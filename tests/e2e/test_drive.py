@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,34 +24,6 @@ Begin = Callable[..., Driven]
 
 def two_hosts(stop: str = "20s") -> Mapping:
     return pair([], [], LINK, stop=stop)
-
-
-@pytest.fixture
-def begin(engine: Path, tmp_path: Path) -> Iterator[Begin]:
-    runs: list[Driven] = []
-
-    def make(scenario: Mapping, *options: str) -> Driven:
-        folder = tmp_path / f"driven{len(runs)}"
-        folder.mkdir()
-        path = folder / "scenario.yaml"
-        path.write_text(json.dumps(scenario), encoding="utf-8")
-        runs.append(Driven(engine, path, folder / "out", *options))
-        return runs[-1]
-
-    yield make
-    for run in runs:
-        if run.process.poll() is None:
-            run.process.kill()
-            run.process.wait()
-
-
-def replay(engine: Path, run: Driven) -> Mapping:
-    """The summary of the run repeated from its log."""
-    scenario, out = run.out.with_name("scenario.yaml"), run.out.with_name("replayed")
-    command: list[str | Path] = [engine, "run", scenario, "--out", out, "--replay", run.out / "input.jsonl", "--quiet"]
-    subprocess.run(command, check=True)
-    summary: Mapping = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    return summary
 
 
 def a_session(client: Client, pause: Callable[[], None]) -> list[bytes]:
@@ -121,7 +93,7 @@ def test_what_a_driver_did_is_the_same_each_time_and_without_it(begin: Begin, en
     assert seen[4].split() == [b"24", b"80", b"50", b"132"]
     assert summary["ended"] == "driver"
     assert [process["client"] for process in summary["processes"]] == [True] * len(summary["processes"])
-    assert replay(engine, run) == summary
+    assert run.replay(engine) == summary
 
 
 def slow_setup(seconds: float) -> Mapping:
@@ -149,7 +121,7 @@ def test_what_a_driver_does_finds_nodes_set_up(begin: Begin, engine: Path) -> No
         assert run.end() == (0, "")
         outcomes.append((run.summary(), (run.out / "input.jsonl").read_bytes()))
     assert outcomes[0] == outcomes[1]
-    assert replay(engine, run) == outcomes[0][0]
+    assert run.replay(engine) == outcomes[0][0]
 
 
 def test_files_wait_for_the_setup_too(begin: Begin) -> None:

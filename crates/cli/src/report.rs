@@ -117,6 +117,8 @@ mod tests {
             stdout: String::new(),
             stderr: String::new(),
             client: false,
+            life: 1,
+            power_off: false,
         };
         let sent = |drops: &[(&str, u64)]| DirectionSummary {
             frames: 3,

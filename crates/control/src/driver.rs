@@ -86,6 +86,15 @@ pub enum Command {
         /// As an entry of the scenario's `events` without `at`: `{"link": ["h1", "h2"], "set": {"delay": "5ms"}}`.
         change: serde_json::Map<String, serde_json::Value>,
     },
+    /// Take the power of a node away, as by pulling the plug, or give it back: the node boots. Answered by [`Outcome::Done`].
+    Power {
+        /// Which node.
+        node: String,
+        /// Whether it has power from now on.
+        up: bool,
+    },
+    /// Say which nodes are up. Answered by [`Outcome::Nodes`]. It does nothing to the network, and takes no time.
+    Nodes {},
     /// Read the counters of all links. Answered by [`Outcome::Links`]. It does nothing to the network, and takes no time.
     Counters {},
     /// Read what kernels know now, as tables of results have it. Answered by [`Outcome::Sample`]. It does nothing to the
@@ -236,6 +245,8 @@ pub enum Outcome {
         /// Virtual time of its last sample, or at which it began, nanoseconds: it holds all that was measured until then.
         complete_ns: u64,
     },
+    /// All nodes, in the scenario's order.
+    Nodes(Vec<NodePower>),
     /// As asked for.
     File(Content),
     /// It cannot be done.
@@ -251,6 +262,19 @@ pub struct Sample {
     pub rows: Vec<Vec<serde_json::Value>>,
     /// Rows of the whole table. If there are more than in the answers so far, `skip` asks for the rest.
     pub rows_total: u64,
+}
+
+/// How a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct NodePower {
+    /// Its name.
+    pub node: String,
+    /// Whether it has power.
+    pub up: bool,
+    /// Whether it is up and its set-up commands are over.
+    pub ready: bool,
+    /// Which boot this is, or was the last, from 1.
+    pub life: u32,
 }
 
 /// Why time stands still again.

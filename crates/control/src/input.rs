@@ -15,7 +15,7 @@ use crate::driver::{self, Content};
 use crate::message::{Open, WindowSize};
 
 /// Version of the log's shape.
-pub const INPUT_VERSION: u32 = 2;
+pub const INPUT_VERSION: u32 = 3;
 /// Oldest version that can be read: what was added since then is not in it.
 const OLDEST_VERSION: u32 = 1;
 
@@ -90,6 +90,8 @@ pub enum Input {
     },
     /// A link is changed, as by an entry of the scenario's `events` without `at`.
     Link(serde_json::Map<String, serde_json::Value>),
+    /// The power of a node goes (false), or it is booted.
+    Power(bool),
     /// The run ended: nothing from this time on was run.
     End(Ended),
 }
@@ -319,7 +321,7 @@ mod tests {
         let cases = [
             ("", 1, "empty"),
             ("{}", 1, "not the start"),
-            (&start.replace("version\":2", "version\":9"), 1, "version 9"),
+            (&start.replace("version\":3", "version\":9"), 1, "version 9"),
             (&format!("{start}\n{{\"at_ns\":1}}"), 2, "missing field"),
             (
                 &format!("{start}\n{{\"at_ns\":1,\"session\":1,\"text\":\"\"}}"),

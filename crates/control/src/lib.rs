@@ -27,8 +27,8 @@ mod state;
 
 pub use client::{Connection, FromRun};
 pub use driver::{
-    Answer, Command, Content, FILE_MAX_BYTES, INTERVAL_MIN_NS, Measured, Numbered, Outcome, Pause, ProgramEnd, Run,
-    Sample, Sampled,
+    Answer, Command, Content, FILE_MAX_BYTES, INTERVAL_MIN_NS, Measured, NodePower, Numbered, Outcome, Pause,
+    ProgramEnd, Run, Sample, Sampled,
 };
 pub use frame::{Decoder, Frame, FrameError, Stream};
 pub use input::{INPUT_VERSION, Input, InputHeader, InputLog, InputRecord, Recording, RecordingError};

@@ -1,27 +1,23 @@
 //! Makes the parts of a run: kernels booted and configured, links, programs checked and ready.
 
-use std::ffi::CString;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use windtunnel_base::{Rng, random};
-use windtunnel_kernel::{
-    BootConfig, Image, Instance, Moderation, NicConfig, NicModel, PAGE_BYTES, ThreadContext, VectorState, abi,
-};
+use windtunnel_base::Rng;
+use windtunnel_kernel::{Image, ThreadContext, VectorState};
 use windtunnel_links::{Link, LinkParams};
 use windtunnel_process::trap::{TrapThread, Watched, watch_regions};
-use windtunnel_process::{FileLimits, ImageHook, NodeConfig, ProcessHost};
+use windtunnel_process::{ImageHook, ProcessHost};
 use windtunnel_results::{KernelRecord, Manifest, ScenarioRecord, hex};
-use windtunnel_scenario::{Nic, Node as NodeSpec, Offload, Scenario};
+use windtunnel_scenario::{Node as NodeSpec, Scenario};
 
 use crate::configure::configure;
 use crate::error::EngineError;
 use crate::event::Source;
-use crate::files::{Sources, node_files};
-use crate::host::NodeHost;
+use crate::files::Sources;
 use crate::host_memory::MemoryGuard;
 use crate::layout::Layout;
+use crate::machine::{Life, Machines};
 use crate::node::{Body, Node, NodeCalls};
 use crate::programs::Programs;
 use crate::run::{Books, DebugHooks, Options, Parts};
@@ -30,14 +26,6 @@ use crate::watchdog::{Habits, LastWords, Watchdog};
 use crate::window::{Outbox, Windows};
 use crate::wire::Port;
 
-/// System calls at one instant after which a program must let time pass, and for how long, ns: a microsecond a call, about
-/// what one costs on a real machine, so that a program that polls without waiting gets somewhere (iperf3 does, in the
-/// last fraction of a microsecond before each of its timers). Programs that wait never notice.
-const QUANTUM_CALLS: u32 = 64;
-const QUANTUM_NS: u32 = 64_000;
-/// What a kernel takes for the size of its files unless told (WTFS_BLOCKS in kernel/arch/wt/wtfs.h), bytes.
-const USUAL_DISK_BYTES: u64 = 16 << 30;
-const NS_PER_S: u64 = 1_000_000_000;
 /// Source numbers of events: 0 is the scenario, a kernel is its node's number plus this, clients come after the last kernel.
 pub const FIRST_KERNEL: u32 = 1;
 
@@ -68,7 +56,7 @@ pub fn books(scenario: &Scenario, options: &Options) -> Books {
 ///
 /// # Errors
 /// Whatever keeps the run from starting.
-pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Result<Parts, EngineError> {
+pub fn build(scenario: &Scenario, options: Options, books: &mut Books) -> Result<Parts, EngineError> {
     // Threads and questions to the processor come before the traps.
     windtunnel_results::prepare();
     let host_vectors = VectorState::of_this_cpu();
@@ -100,16 +88,11 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
         true => VectorState::FXSAVE_ONLY,
         false => host_vectors,
     };
-    let mut builder = Builder {
-        scenario,
-        options,
-        image,
-        files,
-        vector_state,
-        books,
-    };
+    let machines = Machines::new(scenario, options, image, files, vector_state, books.shared.clone())?;
+    let mut builder = Builder { machines, books };
     let mut outbox = Outbox::default();
     let mut nodes = builder.nodes(&mut outbox)?;
+    let machines = builder.machines;
     for node in &mut nodes {
         node.begin()?;
     }
@@ -119,7 +102,8 @@ pub fn build(scenario: &Scenario, options: &Options, books: &mut Books) -> Resul
         nodes,
         windows,
         source: Source::new(0),
-        files: builder.files,
+        files: machines.files.clone(),
+        machines,
         traps,
         watchdog,
         memory_guard,
@@ -136,34 +120,34 @@ fn kernel_bases(scenario: &Scenario) -> Result<Vec<u64>, EngineError> {
 }
 
 struct Builder<'a> {
-    scenario: &'a Scenario,
-    options: &'a Options,
-    image: Arc<Image>,
-    files: Arc<windtunnel_process::Shared>,
-    vector_state: VectorState,
+    machines: Machines,
     books: &'a mut Books,
 }
 
 impl Builder<'_> {
     fn nodes(&mut self, outbox: &mut Outbox<Body>) -> Result<Vec<Node>, EngineError> {
-        let layout = Layout::new(self.scenario.nodes.len())?;
+        let count = self.machines.scenario.nodes.len();
         // All programs are looked at before the first kernel boots: bad input is told at once.
         let mut prepared = Vec::new();
         let mut sources = Sources::default();
-        for number in 0..self.scenario.nodes.len() {
-            prepared.push(self.prepare(number, &layout, &mut sources)?);
+        for number in 0..count {
+            prepared.push(self.machines.prepare(number, &Life::FIRST)?);
+            let Machines {
+                scenario, own_files, ..
+            } = &self.machines;
+            sources.note(&scenario.nodes[number], &own_files[number]);
         }
         self.books.manifest.sources = sources.records();
         let mut ports = self.ports()?;
         let mut nodes = Vec::new();
-        for (number, (host, programs)) in prepared.into_iter().enumerate() {
-            let node = self.boot(number, &layout, host, programs, std::mem::take(&mut ports[number]))?;
+        for (number, prepared) in prepared.into_iter().enumerate() {
+            let node = self.boot(number, prepared, std::mem::take(&mut ports[number]))?;
             nodes.push(node);
-            let spec = &self.scenario.nodes[number];
             let node = &mut nodes[number];
             if number == 0 {
-                self.record_kernel(node, spec);
+                self.record_kernel(node);
             }
+            let spec = &self.machines.scenario.nodes[number];
             let no_input = configure(&mut NodeCalls { node, outbox }, spec)?;
             nodes[number].programs.set_no_input(no_input);
             self.books.shared.progress.virtual_ns.store(0, Ordering::Relaxed);
@@ -171,72 +155,26 @@ impl Builder<'_> {
         Ok(nodes)
     }
 
-    /// A node's files and programs.
-    fn prepare(
-        &self,
-        number: usize,
-        layout: &Layout,
-        sources: &mut Sources,
-    ) -> Result<(ProcessHost, Programs), EngineError> {
-        let spec = &self.scenario.nodes[number];
-        let files = node_files(self.scenario, spec, self.options.seed)?;
-        sources.note(spec, &files);
-        let region = layout.region(number, spec.memory_bytes)?;
-        let config = NodeConfig {
-            node: number as u32,
-            root: self.options.roots.of_node(number),
-            programs: region.programs,
-            files,
-            files_mtime_ns: self.scenario.run.epoch_s * NS_PER_S,
-            file_limits: FileLimits {
-                disk_bytes: spec.disk_bytes,
-                output_bytes: self.scenario.run.output_limit_bytes,
-            },
-            memory_limit_bytes: spec.program_memory_bytes,
-        };
-        let refused = |source| EngineError::Process {
-            node: spec.name.clone(),
-            source,
-        };
-        let mut host = ProcessHost::new(self.files.clone(), &config).map_err(refused)?;
-        let programs = Programs::new(spec, self.options.roots.defaults(number), &mut host, &self.options.out)?;
-        Ok((host, programs))
-    }
-
     /// All ports, by node and NIC.
     fn ports(&self) -> Result<Vec<Vec<Port>>, EngineError> {
-        let mut ports: Vec<Vec<Option<Port>>> = self
-            .scenario
+        let Machines { scenario, options, .. } = &self.machines;
+        let mut ports: Vec<Vec<Option<Port>>> = scenario
             .nodes
             .iter()
             .map(|node| node.interfaces.iter().map(|_| None).collect())
             .collect();
-        for link in &self.scenario.links {
+        for link in &scenario.links {
             for (from, to, params) in [(link.a, link.b, link.a_to_b), (link.b, link.a, link.b_to_a)] {
-                let node = self.scenario.node(from.node);
+                let node = scenario.node(from.node);
                 let interface = &node.interfaces[from.index as usize];
-                let label = format!(
-                    "link/{}/{}",
-                    self.scenario.iface_name(from),
-                    self.scenario.iface_name(to)
-                );
-                let rng = Rng::new(self.options.seed, &label);
-                let capture = match self.options.pcap && interface.capture {
-                    true => Some(
-                        self.options
-                            .out
-                            .pcap(&node.name, &interface.name, self.scenario.run.epoch_s)?,
-                    ),
+                let label = format!("link/{}/{}", scenario.iface_name(from), scenario.iface_name(to));
+                let rng = Rng::new(options.seed, &label);
+                let capture = match options.pcap && interface.capture {
+                    true => Some(options.out.pcap(&node.name, &interface.name, scenario.run.epoch_s)?),
                     false => None,
                 };
-                let mut port = Port::new(
-                    Link::new(params, rng),
-                    to.node.0,
-                    to.index,
-                    self.options.digest,
-                    capture,
-                );
-                port.flows = self.scenario.run.measure.links.map(|_| Box::default());
+                let mut port = Port::new(Link::new(params, rng), to.node.0, to.index, options.digest, capture);
+                port.flows = scenario.run.measure.links.map(|_| Box::default());
                 ports[from.node.index()][from.index as usize] = Some(port);
             }
         }
@@ -248,65 +186,28 @@ impl Builder<'_> {
     }
 
     fn boot(
-        &self,
+        &mut self,
         number: usize,
-        layout: &Layout,
-        host: ProcessHost,
-        programs: Programs,
+        (host, programs): (ProcessHost, Programs),
         ports: Vec<Port>,
     ) -> Result<Node, EngineError> {
-        let spec = &self.scenario.nodes[number];
-        let region = layout.region(number, spec.memory_bytes)?;
-        let nics = spec.interfaces.iter().zip(&ports).map(|(interface, port)| NicConfig {
-            name: interface.name.clone(),
-            mac: interface.mac,
-            mtu: interface.mtu,
-            ring: interface.nic.tx_ring,
-            speed_mbps: speed_mbps(port.link.params()),
-            model: nic_model(&interface.nic),
-        });
-        let config = BootConfig {
-            base: region.image,
-            ram_base: region.ram,
-            ram_bytes: spec.memory_bytes.next_multiple_of(PAGE_BYTES),
-            seed: random::stream(self.options.seed, &format!("node/{}", spec.name)),
-            epoch_s: self.scenario.run.epoch_s,
-            cmdline: CString::new(command_line(spec)).expect("the command line has no NUL"),
-            nics: nics.collect(),
-            quantum_calls: QUANTUM_CALLS,
-            quantum_ns: QUANTUM_NS,
-            cpu: abi::Cpu {
-                syscall_ns: spec.cpu.syscall.as_ns(),
-                copy_ps: spec.cpu.copy.as_ps(),
-            },
-            vector_state: self.vector_state,
-        };
-        let shared = self.books.shared.clone();
-        let log = self.options.out.kernel_log(&spec.name)?;
-        let host = NodeHost::new(number as u32, shared.clone(), host, log);
-        if let Some(debug) = self.options.debug {
-            (debug.image)(&self.options.kernel_image.to_string_lossy(), region.image, &spec.name);
-            (debug.node)(&spec.name);
+        let Machines { options, scenario, .. } = &self.machines;
+        let log = options.out.kernel_log(&scenario.nodes[number].name)?;
+        if let Some(debug) = options.debug {
+            (debug.image)(
+                &options.kernel_image.to_string_lossy(),
+                self.machines.region(number)?.image,
+                &scenario.nodes[number].name,
+            );
+            (debug.node)(&scenario.nodes[number].name);
         }
-        let mut instance = Instance::boot(&self.image, &config, host).map_err(|source| EngineError::Boot {
-            node: spec.name.clone(),
-            source,
-            log: self.options.out.path().join(&spec.name).join("kernel.log"),
-        })?;
-        let ram = instance.ram().0.try_clone_to_owned();
-        let told = ram.and_then(|fd| instance.host_mut().programs.set_ram(fd).map_err(Into::into));
-        told.map_err(|source| EngineError::Memory {
-            node: spec.name.clone(),
-            source,
-        })?;
-        let shutter = instance.shutter();
-        instance.host_mut().programs.set_shutter(shutter);
-        let ups: Vec<bool> = self.ups(number);
+        let instance = self.machines.boot(number, host, log, &ports, &Life::FIRST)?;
         let source = Source::new(number as u32 + FIRST_KERNEL);
-        let debug = self.options.debug.map(|debug| debug.node);
+        let shared = self.books.shared.clone();
+        let debug = options.debug.map(|debug| debug.node);
         let mut node = Node::new(number as u32, instance, ports, programs, source, shared, debug);
-        node.isolate(&self.files);
-        for (nic, up) in ups.into_iter().enumerate() {
+        node.isolate(&self.machines.files);
+        for (nic, up) in self.ups(number).into_iter().enumerate() {
             if !up {
                 node.start_without_carrier(nic as u32);
             }
@@ -316,8 +217,9 @@ impl Builder<'_> {
 
     /// Whether the link at each NIC of a node is up at the start: in both directions, as for a cable.
     fn ups(&self, number: usize) -> Vec<bool> {
-        let mut ups = vec![true; self.scenario.nodes[number].interfaces.len()];
-        for link in &self.scenario.links {
+        let scenario = &self.machines.scenario;
+        let mut ups = vec![true; scenario.nodes[number].interfaces.len()];
+        for link in &scenario.links {
             let up = link.a_to_b.up && link.b_to_a.up;
             for end in [link.a, link.b] {
                 if end.node.index() == number {
@@ -328,12 +230,13 @@ impl Builder<'_> {
         ups
     }
 
-    fn record_kernel(&mut self, node: &mut Node, spec: &NodeSpec) {
+    fn record_kernel(&mut self, node: &mut Node) {
+        let Machines { scenario, options, .. } = &self.machines;
         let record = KernelRecord {
-            series: spec.kernel.clone(),
-            release: node.instance().release(),
-            sha256: hex(self.image.sha256()),
-            build_hash: self.options.kernel_build_hash.clone(),
+            series: scenario.nodes[node.number as usize].kernel.clone(),
+            release: node.release(),
+            sha256: hex(self.machines.image.sha256()),
+            build_hash: options.kernel_build_hash.clone(),
         };
         self.books.manifest.kernels.push(record);
     }
@@ -345,48 +248,6 @@ fn image_hook(debug: DebugHooks, nodes: Vec<String>) -> ImageHook {
         true => (debug.image)(image.path, image.bias, &nodes[image.node as usize]),
         false => (debug.image_gone)(image.path, image.bias),
     })
-}
-
-/// The kernel's command line: empty but for what is unusual.
-fn command_line(spec: &NodeSpec) -> String {
-    match spec.disk_bytes {
-        USUAL_DISK_BYTES => String::new(),
-        bytes => format!("wtfs_disk={bytes}"),
-    }
-}
-
-/// A scenario's NIC as the driver wants it.
-fn nic_model(nic: &Nic) -> NicModel {
-    let table = [
-        (abi::NIC_SG, Offload::On),
-        (abi::NIC_TX_CSUM, nic.tx_checksum),
-        (abi::NIC_RX_CSUM, nic.rx_checksum),
-        (abi::NIC_TSO, nic.tso),
-        (abi::NIC_TSO_ECN, nic.tso_ecn),
-        (abi::NIC_TSO_MANGLEID, nic.tso_mangleid),
-        (abi::NIC_USO, nic.uso),
-        (abi::NIC_FRAGLIST, nic.fraglist),
-    ];
-    let bits = |wanted: &dyn Fn(Offload) -> bool| -> u32 {
-        let chosen = table.iter().filter(|(_, offload)| wanted(*offload));
-        chosen.map(|(bit, _)| bit).sum()
-    };
-    let in_software = [(abi::NIC_GSO, nic.gso), (abi::NIC_GRO, nic.gro)];
-    let in_software: u32 = in_software.iter().filter(|(_, on)| *on).map(|(bit, _)| bit).sum();
-    NicModel {
-        driver: nic.model.driver().unwrap_or_default().to_owned(),
-        moderation: Moderation {
-            gap_ns: nic.interrupt_gap.as_ns(),
-            frames: nic.interrupt_frames.unwrap_or(0),
-            ring: nic.rx_ring.unwrap_or(0),
-        },
-        rx_buffer: nic.rx_buffer,
-        rx_copybreak: nic.rx_copybreak,
-        offloads: bits(&|offload| offload != Offload::Absent),
-        enabled: bits(&|offload| offload == Offload::On) | in_software,
-        tso_max_size: nic.gso_max_size.unwrap_or(0),
-        bql: nic.bql,
-    }
 }
 
 /// What ethtool shows of a link, Mb/s.

@@ -126,6 +126,11 @@ impl<B> EventQueue<B> {
         self.heap.push(event);
     }
 
+    /// All events, in no particular order.
+    pub fn into_events(self) -> impl Iterator<Item = Event<B>> {
+        self.lanes.into_iter().flatten().chain(self.heap)
+    }
+
     /// The earliest event and where it waits.
     #[inline]
     fn head(&self) -> Option<(Place, &Event<B>)> {

@@ -105,6 +105,14 @@ impl NodeHost {
         }
     }
 
+    /// The log of the node's next kernel.
+    ///
+    /// # Errors
+    /// When the end of this one cannot be written.
+    pub fn next_log(&mut self) -> Result<KernelLog, ResultsError> {
+        self.log.continued()
+    }
+
     /// The last lines of the kernel log.
     pub fn log_tail(&self) -> String {
         self.tail.text()

@@ -25,6 +25,7 @@ mod layout;
 mod lifecycle;
 mod links;
 mod live;
+mod machine;
 mod measure;
 mod node;
 mod pacer;

@@ -56,6 +56,17 @@ pub enum State {
         /// Linux error number.
         errno: i32,
     },
+    /// Ran when the power of the node went.
+    Cut {
+        /// Process id in the node.
+        pid: u32,
+        /// When it started, ns.
+        start_ns: u64,
+        /// When the power went, ns.
+        end_ns: u64,
+    },
+    /// Will not start: the power of the node went before, or its time to stop was over when the node was booted.
+    Skipped,
 }
 
 /// Something the node has to do, or to tell.
@@ -92,6 +103,8 @@ struct Program {
 pub struct Lifecycle {
     programs: Vec<Program>,
     setup_count: usize,
+    /// When all this begins, ns.
+    begin_ns: u64,
     /// When the set-up was over, ns.
     setup_end_ns: Option<u64>,
 }
@@ -113,15 +126,38 @@ impl Lifecycle {
         Self {
             programs,
             setup_count,
+            begin_ns: 0,
             setup_end_ns: None,
         }
     }
 
-    /// Time 0.
-    pub fn begin(&mut self) -> Vec<Action> {
+    /// The node is there: at time 0, or at that of a later boot. Processes whose start time is past then start as soon as the set-up is
+    /// over, but for those that should have stopped by then.
+    pub fn begin(&mut self, now_ns: u64) -> Vec<Action> {
+        self.begin_ns = now_ns;
+        for program in &mut self.programs[self.setup_count..] {
+            if now_ns > 0 && program.plan.stop_ns.is_some_and(|stop_ns| stop_ns <= now_ns) {
+                program.state = State::Skipped;
+            }
+        }
         let mut actions = Vec::new();
-        self.next_setup(0, &mut actions);
+        self.next_setup(now_ns, &mut actions);
         actions
+    }
+
+    /// The power goes: what runs is gone, and nothing else starts.
+    pub fn cut(&mut self, now_ns: u64) {
+        for program in &mut self.programs {
+            program.state = match program.state {
+                State::Waiting | State::Starting => State::Skipped,
+                State::Running { pid, start_ns } => State::Cut {
+                    pid,
+                    start_ns,
+                    end_ns: now_ns,
+                },
+                over => over,
+            };
+        }
     }
 
     /// Starts the next set-up command, or the time of processes.
@@ -138,9 +174,9 @@ impl Lifecycle {
         let processes = &self.programs[self.setup_count..];
         let late = processes
             .iter()
-            .filter(|program| program.plan.start_ns < now_ns)
+            .filter(|program| (self.begin_ns..now_ns).contains(&program.plan.start_ns))
             .count();
-        if late > 0 && now_ns > 0 {
+        if late > 0 {
             let text = format!(
                 "set-up took until {}, after the start of {late} of its processes; they start then",
                 windtunnel_base::SimTime(now_ns)
@@ -226,8 +262,9 @@ impl Lifecycle {
 
     /// Whether no process of the scenario runs or is still to start.
     pub fn all_over(&self) -> bool {
-        let over = |program: &Program| matches!(program.state, State::Ended { .. } | State::Failed { .. });
-        self.setup_end_ns.is_some() && self.programs.iter().all(over)
+        let under_way =
+            |program: &Program| matches!(program.state, State::Waiting | State::Starting | State::Running { .. });
+        !self.programs.iter().any(under_way)
     }
 
     /// Number of the set-up command that has been started and has not ended.
@@ -271,6 +308,8 @@ impl Lifecycle {
             State::Waiting | State::Starting | State::Failed { .. } => Outcome::NotStarted,
             State::Running { .. } => Outcome::Running,
             State::Ended { how, .. } => how,
+            // Whoever cuts the power wants to see what comes of that.
+            State::Cut { .. } | State::Skipped => return Ok(()),
         };
         let stop_signal = program.stop_sent_ns.map(|_| program.plan.stop_signal);
         program.plan.expect.check(outcome, stop_signal, stdout)
@@ -346,7 +385,7 @@ mod tests {
             vec![plan(0, None), plan(0, None)],
             vec![plan(0, None), plan(3 * S, None)],
         );
-        assert_eq!(life.begin(), [Action::Spawn(0)]);
+        assert_eq!(life.begin(0), [Action::Spawn(0)]);
         assert_eq!(life.started(0, 2, 0), []);
         assert_eq!(life.due(0), []);
         assert_eq!(life.in_setup(), Some(0));
@@ -362,7 +401,7 @@ mod tests {
     #[test]
     fn a_long_setup_delays_processes_and_warns() {
         let mut life = Lifecycle::new(vec![plan(0, None)], vec![plan(S, None), plan(9 * S, None)]);
-        life.begin();
+        life.begin(0);
         life.started(0, 2, 0);
         let actions = life.exited(0, 0, 2 * S);
         assert!(matches!(&actions[0], Action::Warn("late_start", None, text) if text.contains("1 of its processes")));
@@ -370,16 +409,64 @@ mod tests {
     }
 
     #[test]
+    fn a_power_cut_ends_what_runs_and_a_later_boot_begins_again() {
+        let plans = || vec![plan(0, None), plan(0, None), plan(0, Some(2 * S)), plan(9 * S, None)];
+        let mut life = Lifecycle::new(vec![plan(0, None)], plans());
+        life.begin(0);
+        life.started(0, 2, 0);
+        life.exited(0, 0, 0);
+        life.started(1, 3, 0);
+        life.started(2, 4, 0);
+        life.exited(2, 1 << 8, S);
+        life.cut(3 * S);
+        let cut = State::Cut {
+            pid: 3,
+            start_ns: 0,
+            end_ns: 3 * S,
+        };
+        assert_eq!(
+            [life.state(1), life.state(3), life.state(4)],
+            [cut, State::Skipped, State::Skipped]
+        );
+        assert!(life.all_over());
+        assert_eq!(life.due(9 * S), [], "nothing starts without power");
+        assert_eq!([1, 3, 4].map(|index| life.check(index, b"")), [Ok(()), Ok(()), Ok(())]);
+        assert!(life.check(2, b"").is_err(), "what had ended before is judged");
+
+        let mut life = Lifecycle::new(vec![plan(0, None)], plans());
+        assert_eq!(life.begin(5 * S), [Action::Spawn(0)]);
+        life.started(0, 2, 5 * S);
+        let actions = life.exited(0, 0, 6 * S);
+        let expected = [Action::Wake(9 * S), Action::Spawn(1), Action::Spawn(2)];
+        assert_eq!(
+            actions, expected,
+            "without a warning, and without the one whose time is over"
+        );
+        assert_eq!(life.state(3), State::Skipped);
+        assert_eq!(life.due(9 * S), [Action::Spawn(4)]);
+    }
+
+    #[test]
+    fn a_cut_in_the_setup_fails_nothing() {
+        let mut life = Lifecycle::new(vec![plan(0, None)], vec![plan(0, None)]);
+        life.begin(0);
+        life.started(0, 2, 0);
+        life.cut(S);
+        assert_eq!((life.in_setup(), life.setup_end_ns()), (None, None));
+        assert!(life.all_over());
+    }
+
+    #[test]
     fn a_failed_setup_ends_the_run() {
         let mut life = Lifecycle::new(vec![plan(0, None)], vec![plan(0, None)]);
-        life.begin();
+        life.begin(0);
         life.started(0, 2, 0);
         assert_eq!(
             life.exited(0, 2 << 8, 7),
             [Action::SetupFailed(0, "exited with 2".into())]
         );
         let mut life = Lifecycle::new(vec![plan(0, None)], vec![]);
-        life.begin();
+        life.begin(0);
         assert_eq!(
             life.failed(0, 2, "not found"),
             [Action::SetupFailed(0, "could not be started: not found".into())]
@@ -389,7 +476,7 @@ mod tests {
     #[test]
     fn stop_signals_first_and_kills_later() {
         let mut life = Lifecycle::new(vec![], vec![plan(0, Some(4 * S))]);
-        assert_eq!(life.begin(), [Action::Wake(4 * S), Action::Spawn(0)]);
+        assert_eq!(life.begin(0), [Action::Wake(4 * S), Action::Spawn(0)]);
         life.started(0, 5, 0);
         assert_eq!(
             life.due(4 * S),
@@ -412,7 +499,7 @@ mod tests {
     #[test]
     fn a_program_that_ends_by_its_stop_signal_succeeds() {
         let mut life = Lifecycle::new(vec![], vec![plan(0, Some(4 * S))]);
-        life.begin();
+        life.begin(0);
         life.started(0, 5, 0);
         life.due(4 * S);
         life.exited(0, 15, 4 * S);
@@ -430,7 +517,7 @@ mod tests {
     #[test]
     fn a_program_started_after_its_stop_time_is_stopped_at_once() {
         let mut life = Lifecycle::new(vec![plan(0, None)], vec![plan(S, Some(2 * S))]);
-        life.begin();
+        life.begin(0);
         life.started(0, 2, 0);
         assert!(life.exited(0, 0, 3 * S).contains(&Action::Spawn(1)));
         assert_eq!(life.started(1, 3, 3 * S)[0], Action::Signal { pid: 3, signal: 15 });
@@ -439,7 +526,7 @@ mod tests {
     #[test]
     fn a_process_that_cannot_start_is_told_and_over() {
         let mut life = Lifecycle::new(vec![], vec![plan(0, None)]);
-        life.begin();
+        life.begin(0);
         assert!(
             matches!(&life.failed(0, 8, "wrong machine")[..], [Action::Warn("program_not_started", Some(command), text)]
             if command == "prog" && text == "could not be started: wrong machine")
@@ -461,7 +548,7 @@ mod tests {
             stdout: vec![windtunnel_scenario::StdoutCheck::Contains("hello".into())],
         };
         let mut life = Lifecycle::new(vec![], vec![expecting]);
-        life.begin();
+        life.begin(0);
         life.started(0, 2, 0);
         assert_eq!(
             life.check(0, b"hello").unwrap_err(),

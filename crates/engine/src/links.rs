@@ -8,9 +8,11 @@ use windtunnel_results::{ChangedBy, DirectionSummary, Event, EventLog, LinkSumma
 use windtunnel_scenario::{Action, LinkSpec};
 
 use crate::build;
+use crate::error::EngineError;
 use crate::event::Source;
 use crate::live::Network;
 use crate::node::Node;
+use crate::window::{Kernel, Outbox};
 use crate::wire::Port;
 
 /// Length of a window when no frame can get from one kernel to another, ns.
@@ -75,13 +77,87 @@ impl Links {
         for (from, to, change) in ends {
             change_direction(network.nodes, from, to, change);
         }
-        let up = ends.iter().all(|(from, ..)| port(network.nodes, *from).link.is_up());
         for (from, ..) in ends {
-            let speed_mbps = build::speed_mbps(port(network.nodes, from).link.params());
-            let key = source.key(at_ns);
-            network.nodes[from.node.index()].set_link(from.index, up, speed_mbps, key);
-            network.windows.note(from.node.0, at_ns);
+            self.tell_carrier(network, source, at_ns, *link, from);
         }
+    }
+
+    /// Whether the NICs at the ends of a link have a carrier: it is up in both directions, as a cable is, and so are both nodes.
+    fn has_carrier(&self, nodes: &[Node], link: usize) -> bool {
+        let LinkSpec { a, b, .. } = self.specs[link];
+        let works = |end: IfaceId| nodes[end.node.index()].is_up() && port(nodes, end).link.is_up();
+        works(a) && works(b)
+    }
+
+    /// Has the NIC at an end of a link see its carrier and speed, at `at_ns`.
+    fn tell_carrier(&self, network: &mut Network<'_>, source: &mut Source, at_ns: u64, link: usize, end: IfaceId) {
+        let up = self.has_carrier(network.nodes, link);
+        let speed_mbps = build::speed_mbps(port(network.nodes, end).link.params());
+        let node = &mut network.nodes[end.node.index()];
+        if node.is_up() {
+            node.set_link(end.index, up, speed_mbps, source.key(at_ns));
+            network.windows.note(end.node.0, at_ns);
+        }
+    }
+
+    /// Links with an end at a node.
+    fn links_of(&self, node: usize) -> impl Iterator<Item = (usize, LinkSpec)> {
+        let of_node = move |spec: &LinkSpec| [spec.a, spec.b].iter().any(|end| end.node.index() == node);
+        let specs = self.specs.iter().cloned().enumerate();
+        specs.filter(move |(_, spec)| of_node(spec))
+    }
+
+    /// A node's power goes, or it is booted, at `at_ns` between two windows. What is on its links is lost, as if they went down, and
+    /// the NICs at their other ends have no carrier while it is down. Nothing happens if it is so already.
+    ///
+    /// # Errors
+    /// When the node does not come up, or a result cannot be written.
+    pub fn switch(
+        &self,
+        network: &mut Network<'_>,
+        source: &mut Source,
+        at_ns: u64,
+        node: usize,
+        up: bool,
+        by: ChangedBy,
+    ) -> Result<(), EngineError> {
+        if network.nodes[node].is_up() == up {
+            return Ok(());
+        }
+        if up {
+            let mut outbox = Outbox::default();
+            let mut carriers = vec![true; network.nodes[node].ports.len()];
+            for (_, spec) in self.links_of(node) {
+                let both = [spec.a, spec.b];
+                let works = |end: &IfaceId| {
+                    port(network.nodes, *end).link.is_up()
+                        && (end.node.index() == node || network.nodes[end.node.index()].is_up())
+                };
+                let carrier = both.iter().all(works);
+                for end in both.iter().filter(|end| end.node.index() == node) {
+                    carriers[end.index as usize] = carrier;
+                }
+            }
+            network.nodes[node].power_on(network.machines, at_ns, &carriers, &mut outbox)?;
+            network.windows.distribute(network.nodes, outbox, at_ns);
+            network.windows.note(node as u32, network.nodes[node].next_ns());
+        } else {
+            network.nodes[node].power_off(&network.machines.files, at_ns, by)?;
+            network.windows.forget(node as u32);
+            for (_, LinkSpec { a, b, .. }) in self.links_of(node) {
+                for (from, to) in [(a, b), (b, a)] {
+                    port_mut(network.nodes, from).link.cut();
+                    let lost = network.nodes[to.node.index()].lose_frames(to.index).len();
+                    port_mut(network.nodes, to).cut_frames += lost as u64;
+                }
+            }
+        }
+        for (link, LinkSpec { a, b, .. }) in self.links_of(node) {
+            for end in [a, b].into_iter().filter(|end| end.node.index() != node) {
+                self.tell_carrier(network, source, at_ns, link, end);
+            }
+        }
+        Ok(())
     }
 
     fn note(&self, at_ns: u64, action: &Action, by: ChangedBy) {
@@ -161,6 +237,7 @@ fn direction_summary(sender: &Port, receiver: &Port) -> DirectionSummary {
         ("queue_full", dropped.queue),
         ("link_down", dropped.down),
         ("rx_ring_full", receiver.missed_frames),
+        ("node_down", receiver.cut_frames),
     ];
     DirectionSummary {
         frames: counters.frames,

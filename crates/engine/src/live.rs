@@ -24,6 +24,7 @@ use windtunnel_scenario::{Action, Scenario};
 use crate::error::EngineError;
 use crate::event::Source;
 use crate::links::Links;
+use crate::machine::Machines;
 use crate::measure::Measure;
 use crate::node::{Arrived, Body, News, Node, What};
 use crate::pacer::Pacer;
@@ -140,6 +141,8 @@ pub struct Network<'a> {
     pub links: &'a Links,
     /// What is measured.
     pub measure: &'a mut Option<Measure>,
+    /// What boots nodes.
+    pub machines: &'a Machines,
 }
 
 impl Live {
@@ -339,12 +342,20 @@ impl Live {
                 self.change_link(network, at_ns, record.session, change, &action)?;
                 continue;
             }
+            let up = match record.input {
+                Input::Power(up) => Some(up),
+                _ => None,
+            };
             let named = |name: &String| self.identity.nodes.iter().position(|node| node == name);
             let node = record
                 .node
                 .as_ref()
                 .and_then(named)
                 .expect("it was looked for at the start");
+            if let Some(up) = up {
+                self.switch_node(network, at_ns, node, record.session, up)?;
+                continue;
+            }
             self.happen(network, at_ns, node, record.session, record.input)?;
         }
         Ok(())
@@ -563,7 +574,7 @@ impl Live {
         network: &mut Network<'_>,
         at_ns: u64,
     ) -> Result<(), EngineError> {
-        let node = match self.find(node) {
+        let node = match self.find_up(node, network.nodes) {
             Ok(node) => node,
             Err(refused) => {
                 client.reply(&Reply::Refused(refused));
@@ -601,10 +612,13 @@ impl Live {
         network: &mut Network<'_>,
         at_ns: u64,
     ) -> Result<(), EngineError> {
-        let asked = match node.map(|node| self.find(node)) {
-            None => (0..network.nodes.len()).collect(),
-            Some(Ok(node)) => vec![node],
-            Some(Err(refused)) => {
+        let asked = match self.asked(node, network.nodes) {
+            Ok(asked) if asked.is_empty() => {
+                client.reply(&Reply::Processes(Vec::new()));
+                return Ok(());
+            }
+            Ok(asked) => asked,
+            Err(refused) => {
                 client.reply(&Reply::Refused(refused));
                 return Ok(());
             }
@@ -630,6 +644,26 @@ impl Live {
     fn find(&self, name: &str) -> Result<usize, Refusal> {
         let found = self.identity.nodes.iter().position(|node| node == name);
         found.ok_or_else(|| refusal(format!("there is no node `{name}`"), 2))
+    }
+
+    /// As [`Live::find`], a node that has power.
+    fn find_up(&self, name: &str, nodes: &[Node]) -> Result<usize, Refusal> {
+        let node = self.find(name)?;
+        match nodes[node].is_up() {
+            true => Ok(node),
+            false => Err(Refusal {
+                hint: Some("a driver boots it with `power`, in Python with `up()`".to_owned()),
+                ..refusal(format!("node `{name}` is down"), 2)
+            }),
+        }
+    }
+
+    /// Whom a question is for: a node, or all that are up.
+    fn asked(&self, name: Option<&str>, nodes: &[Node]) -> Result<Vec<usize>, Refusal> {
+        match name {
+            Some(name) => Ok(vec![self.find_up(name, nodes)?]),
+            None => Ok((0..nodes.len()).filter(|&node| nodes[node].is_up()).collect()),
+        }
     }
 
     /// Stops reading programs whose clients do not take what they have, and reads them again when they do.
@@ -673,6 +707,28 @@ impl Live {
         let key = self.source.key(at_ns);
         network.nodes[node].client_input(key, Arrived { session, input });
         network.windows.note(node as u32, at_ns);
+        Ok(())
+    }
+
+    /// A node goes down or is booted at `at_ns`.
+    fn switch_node(
+        &mut self,
+        network: &mut Network<'_>,
+        at_ns: u64,
+        node: usize,
+        session: u64,
+        up: bool,
+    ) -> Result<(), EngineError> {
+        self.busy = true;
+        self.write_down(InputRecord {
+            at_ns,
+            node: Some(self.identity.nodes[node].clone()),
+            session,
+            input: Input::Power(up),
+        })?;
+        let links = network.links;
+        links.switch(network, &mut self.source, at_ns, node, up, ChangedBy::Client)?;
+        self.deliver(network.nodes);
         Ok(())
     }
 

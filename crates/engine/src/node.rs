@@ -5,8 +5,10 @@
 
 mod interact;
 mod isolate;
+mod power;
 
 pub use interact::{Arrived, News, What};
+pub use power::Switched;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,13 +23,14 @@ use crate::error::EngineError;
 use crate::event::{Event, EventQueue, Key, Source};
 use crate::host::{NodeHost, ProcessNews};
 use crate::interrupts::Verdict;
-use crate::lifecycle::{Action, Lifecycle};
+use crate::lifecycle::Action;
 use crate::programs::Programs;
 use crate::shared::Shared;
 use crate::window::{Kernel, Outbox};
 use crate::wire::Port;
 use interact::{CLIENT_KEY, Interaction};
 use isolate::Isolation;
+use power::Machine;
 
 /// Entries at one instant after which a node is taken to be stuck.
 const ENTRIES_MAX: u32 = 1_000_000;
@@ -70,7 +73,13 @@ pub struct Node {
     pub ports: Vec<Port>,
     /// Its programs.
     pub programs: Programs,
-    instance: Instance<NodeHost>,
+    machine: Machine,
+    /// Its programs in earlier lives.
+    past: Vec<Programs>,
+    /// System calls in these.
+    past_syscalls: u64,
+    /// When it went off and was booted again, ns, and who did it.
+    switched: Vec<(u64, Switched)>,
     queue: EventQueue<Body>,
     source: Source,
     /// Time of the last entry, ns.
@@ -113,7 +122,10 @@ impl Node {
             number,
             ports,
             programs,
-            instance,
+            machine: Machine::On(instance),
+            past: Vec::new(),
+            past_syscalls: 0,
+            switched: Vec::new(),
             queue: EventQueue::default(),
             source,
             now_ns: 0,
@@ -149,19 +161,14 @@ impl Node {
         self.now_ns
     }
 
-    /// Its kernel.
-    pub fn instance(&mut self) -> &mut Instance<NodeHost> {
-        &mut self.instance
+    /// Version of its kernel, which must be on.
+    pub fn release(&self) -> String {
+        self.machine.kernel().release()
     }
 
-    /// System calls of its programs so far.
-    pub fn syscalls(&self) -> u64 {
-        self.instance.syscalls()
-    }
-
-    /// Its programs' lives.
-    pub fn lifecycle(&self) -> &Lifecycle {
-        &self.programs.lifecycle
+    /// Its programs, those of earlier lives first.
+    pub fn lives(&self) -> impl Iterator<Item = &Programs> {
+        self.past.iter().chain([&self.programs])
     }
 
     /// Whether its set-up commands are over.
@@ -176,14 +183,14 @@ impl Node {
             .any(|event| matches!(event.body, Body::Deliver { .. } | Body::Interrupt { .. }))
     }
 
-    /// Starts the life of its programs, at time 0.
+    /// Starts the life of its programs, now that it is configured.
     ///
     /// # Errors
     /// When the first one cannot be asked for.
     pub fn begin(&mut self) -> Result<(), EngineError> {
         self.was_busy = true;
         self.shared.busy_nodes.fetch_add(1, Ordering::Relaxed);
-        let actions = self.programs.lifecycle.begin();
+        let actions = self.programs.lifecycle.begin(self.now_ns);
         self.act(actions)?;
         self.keep_requests_going();
         self.update_busy();
@@ -192,7 +199,10 @@ impl Node {
 
     /// Sets the carrier and speed of a NIC; the kernel looks at it at `key`'s time.
     pub fn set_link(&mut self, nic: u32, up: bool, speed_mbps: u32, key: Key) {
-        let mut state = self.instance.nic(nic);
+        if !self.is_up() {
+            return;
+        }
+        let mut state = self.machine.kernel_mut().nic(nic);
         state.set_carrier(up);
         state.set_speed_mbps(speed_mbps);
         self.queue.push(Event { key, body: Body::Link });
@@ -200,8 +210,8 @@ impl Node {
 
     /// Takes the carrier off a NIC before the first entry that looks at it.
     pub fn start_without_carrier(&mut self, nic: u32) {
-        self.instance.nic(nic).set_carrier(false);
-        let key = self.source.key(0);
+        self.machine.kernel_mut().nic(nic).set_carrier(false);
+        let key = self.source.key(self.now_ns);
         self.queue.push(Event { key, body: Body::Link });
     }
 
@@ -238,7 +248,11 @@ impl Node {
         }
         self.now_ns = at_ns;
         let mut events = Events::default();
-        let mut has_work = self.instance.next_timer().is_some_and(|timer_ns| timer_ns <= at_ns);
+        let mut has_work = self
+            .machine
+            .kernel()
+            .next_timer()
+            .is_some_and(|timer_ns| timer_ns <= at_ns);
         while let Some(event) = self.queue.pop_at(at_ns) {
             match event.body {
                 Body::Deliver { nic, frame } => self.arrive(nic, frame)?,
@@ -274,7 +288,7 @@ impl Node {
     /// A frame arrives: at the kernel, or in the ring of a NIC whose interrupts keep a distance.
     #[inline]
     fn arrive(&mut self, nic: u32, frame: Frame) -> Result<(), EngineError> {
-        let mut state = self.instance.nic(nic);
+        let mut state = self.machine.kernel_mut().nic(nic);
         let terms = state.moderation();
         let port = &mut self.ports[nic as usize];
         if terms.gap_ns == 0 && !port.interrupts.is_awaited() {
@@ -294,7 +308,7 @@ impl Node {
     /// A frame for whose departure the kernel waits has left.
     #[inline]
     fn tx_done(&mut self, nic: u32, events: &mut Events) {
-        let terms = self.instance.nic(nic).moderation();
+        let terms = self.machine.kernel_mut().nic(nic).moderation();
         let port = &mut self.ports[nic as usize];
         port.tx_done_ns = u64::MAX;
         if terms.gap_ns == 0 && !port.interrupts.is_awaited() {
@@ -309,7 +323,7 @@ impl Node {
     /// Lets NICs interrupt whose gap is over, once everything that happens now is known; others are scheduled.
     fn interrupt(&mut self, events: &mut Events) {
         for nic in self.raised.drain(..) {
-            let terms = self.instance.nic(nic).moderation();
+            let terms = self.machine.kernel_mut().nic(nic).moderation();
             let interrupts = &mut self.ports[nic as usize].interrupts;
             match interrupts.decide(self.now_ns, &terms) {
                 Verdict::Now => {
@@ -332,12 +346,12 @@ impl Node {
     /// Enters the kernel at the current time and takes everything that comes out.
     fn enter(&mut self, events: Events, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
         self.requests_wait = false;
-        self.instance.host_mut().now_ns = self.now_ns;
+        self.machine.kernel_mut().host_mut().now_ns = self.now_ns;
         if self.isolation.is_some() {
             self.open_memory()?;
         }
         self.shared.going_inside(self.number);
-        let entered = self.instance.enter(self.now_ns, &mut self.rx, events);
+        let entered = self.machine.kernel_mut().enter(self.now_ns, &mut self.rx, events);
         self.shared.outside();
         self.rx.clear();
         if let Err(crash) = entered {
@@ -356,30 +370,35 @@ impl Node {
     /// # Errors
     /// When the kernel crashes.
     pub fn sample<T: Record>(&mut self, records: &mut Vec<T>) -> Result<(), EngineError> {
+        if !self.is_up() {
+            records.clear();
+            return Ok(());
+        }
         if self.isolation.is_some() {
             self.open_memory()?;
         }
         self.shared.going_inside(self.number);
-        let sampled = self.instance.sample(records);
+        let sampled = self.machine.kernel_mut().sample(records);
         self.shared.outside();
         sampled.map_err(|crash| self.crashed(crash))
     }
 
     /// Hands the frames that left the NICs to their links.
     fn take_sent(&mut self, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
-        self.sent.extend(self.instance.drain_tx());
+        self.sent.extend(self.machine.kernel_mut().drain_tx());
         let Self {
             sent,
             ports,
             source,
             queue,
-            instance,
+            machine,
             touched,
             number,
             now_ns,
             frames_untold,
             ..
         } = self;
+        let instance = machine.kernel_mut();
         *frames_untold += sent.len() as u64;
         for Transmitted { frame, nic, irq } in sent.drain(..) {
             let port = &mut ports[nic as usize];
@@ -420,7 +439,7 @@ impl Node {
     /// Looks at what happened to programs and requests during the entry.
     #[inline]
     fn take_news(&mut self) -> Result<(), EngineError> {
-        let host = self.instance.host_mut();
+        let host = self.machine.kernel_mut().host_mut();
         if let Some(error) = host.take_error() {
             return Err(error.into());
         }
@@ -438,7 +457,7 @@ impl Node {
             return Err(failure.into());
         }
         host.take_news(&mut self.news);
-        while let Some(done) = self.instance.pop_completed() {
+        while let Some(done) = self.machine.kernel_mut().pop_completed() {
             self.request_done(done)?;
         }
         if self.news.is_empty() {
@@ -475,7 +494,7 @@ impl Node {
     fn process_step(&mut self, step: ProcessNews) -> Result<(), EngineError> {
         let pid = step.pid as u32;
         if step.key & CLIENT_KEY != 0 {
-            let host = self.instance.host_mut();
+            let host = self.machine.kernel_mut().host_mut();
             let why = || {
                 let told = host.programs.take_exec_errors().pop();
                 told.map_or_else(|| errno_text(step.value as i64), |error| error.to_string())
@@ -493,7 +512,7 @@ impl Node {
             abi::PROC_STARTED => lifecycle.started(index, pid, self.now_ns),
             abi::PROC_EXITED => lifecycle.exited(index, step.value as u32, self.now_ns),
             abi::PROC_FAILED => {
-                let why = self.instance.host_mut().programs.take_exec_errors().pop();
+                let why = self.machine.kernel_mut().host_mut().programs.take_exec_errors().pop();
                 let cwd = self.programs.cwd(index);
                 let reason = why.map_or_else(
                     || format!("{} (in folder {cwd})", errno_text(step.value as i64)),
@@ -515,7 +534,7 @@ impl Node {
                 Action::Spawn(index) => {
                     let spec = self
                         .programs
-                        .spawn_spec(index, &mut self.instance.host_mut().programs)?;
+                        .spawn_spec(index, &mut self.machine.kernel_mut().host_mut().programs)?;
                     self.submit(Request::Spawn(spec));
                 }
                 Action::Signal { pid, signal } => {
@@ -546,7 +565,7 @@ impl Node {
     }
 
     fn submit(&mut self, request: Request) {
-        self.instance.submit(vec![request]);
+        self.machine.kernel_mut().submit(vec![request]);
         self.requests_wait = true;
     }
 
@@ -581,13 +600,16 @@ impl Node {
             },
             isolated: self.isolation.is_some(),
             crash,
-            log_tail: self.instance.host().log_tail(),
+            log_tail: self.machine.kernel().host().log_tail(),
         }
     }
 
     /// Adds what happened to the progress for a display.
     fn tell_progress(&mut self) {
-        let syscalls = self.instance.syscalls();
+        let Machine::On(kernel) = &self.machine else {
+            return;
+        };
+        let syscalls = kernel.syscalls();
         self.shared
             .progress
             .syscalls
@@ -618,7 +640,10 @@ impl Kernel for Node {
 
     #[inline]
     fn next_ns(&self) -> u64 {
-        let timer_ns = self.instance.next_timer().unwrap_or(u64::MAX);
+        let Machine::On(kernel) = &self.machine else {
+            return u64::MAX;
+        };
+        let timer_ns = kernel.next_timer().unwrap_or(u64::MAX);
         // A timer that was due before is due now.
         self.queue.next_ns().min(timer_ns.max(self.now_ns))
     }
@@ -639,7 +664,11 @@ impl Kernel for Node {
     }
 
     fn accept(&mut self, event: Event<Body>) {
-        self.queue.push(event);
+        if self.is_up() {
+            self.queue.push(event);
+        } else {
+            self.lose(&event.body);
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::configure::errno_text;
 use crate::defaults::{Defaults, Description};
 use crate::error::EngineError;
 use crate::lifecycle::{Lifecycle, Plan, State};
+use crate::machine::Life;
 use crate::preflight;
 use crate::shared::Shared;
 
@@ -29,7 +30,10 @@ struct Ready {
     cwd: CString,
     user: User,
     stdin: Option<String>,
-    logs: ProcessLogs,
+    /// For its output and errors; none once it cannot be started any more.
+    files: Option<[File; 2]>,
+    stdout_path: String,
+    stderr_path: String,
 }
 
 /// The programs of one node: set-up commands first, then processes.
@@ -37,6 +41,8 @@ struct Ready {
 pub struct Programs {
     /// Their lives.
     pub lifecycle: Lifecycle,
+    /// The life of the node.
+    pub life: Life,
     node: String,
     image_environment: Vec<(String, String)>,
     ready: Vec<Ready>,
@@ -50,12 +56,18 @@ impl Programs {
     ///
     /// # Errors
     /// When one could not be started, or a file cannot be made.
-    pub fn new(node: &Node, defaults: &Defaults, host: &mut ProcessHost, out: &OutDir) -> Result<Self, EngineError> {
+    pub fn new(
+        node: &Node,
+        defaults: &Defaults,
+        host: &mut ProcessHost,
+        out: &OutDir,
+        life: &Life,
+    ) -> Result<Self, EngineError> {
         let mut ready = Vec::new();
         let mut setup = Vec::new();
         for (index, command) in node.setup.iter().enumerate() {
             let label = format!("setup-{}", file_name(&command[0]));
-            let logs = out.process_logs(&node.name, &label, index as u32)?;
+            let logs = out.process_logs(&node.name, &label, index as u32, life.number)?;
             ready.push(Ready::new(node, &defaults.setup(command), host, logs)?);
             setup.push(setup_plan(command));
         }
@@ -67,19 +79,28 @@ impl Programs {
                 problem: missing.problem,
                 hint: Some(missing.hint),
             })?;
-            let logs = out.process_logs(&node.name, &description.exec[0], index as u32)?;
+            let logs = out.process_logs(&node.name, &description.exec[0], index as u32, life.number)?;
             ready.push(Ready::new(node, &description, host, logs)?);
             processes.push(process_plan(process, description.exec));
         }
         let lifecycle = Lifecycle::new(setup, processes);
         Ok(Self {
             lifecycle,
+            life: *life,
             node: node.name.clone(),
             image_environment: defaults.image_environment().to_vec(),
             ready,
             out: out.clone(),
             no_input: Descriptor::Null,
         })
+    }
+
+    /// The power of the node went at `now_ns`: nothing is started any more.
+    pub fn cut(&mut self, now_ns: u64) {
+        self.lifecycle.cut(now_ns);
+        for ready in &mut self.ready {
+            ready.files = None;
+        }
     }
 
     /// Has programs without input read from this descriptor of process 1.
@@ -93,10 +114,11 @@ impl Programs {
     /// When the host refuses one of its files.
     pub fn spawn_spec(&self, index: usize, host: &mut ProcessHost) -> Result<SpawnSpec, EngineError> {
         let ready = &self.ready[index];
+        let [stdout, stderr] = ready.files.as_ref().expect("the node is up");
         let descriptors = [
             ready.stdin(&self.node, host)?.unwrap_or(self.no_input),
-            self.adopt(&ready.logs.stdout, &ready.logs.stdout_path, host)?,
-            self.adopt(&ready.logs.stderr, &ready.logs.stderr_path, host)?,
+            self.adopt(stdout, &ready.stdout_path, host)?,
+            self.adopt(stderr, &ready.stderr_path, host)?,
         ];
         Ok(SpawnSpec {
             key: index as u64 + 1,
@@ -128,7 +150,7 @@ impl Programs {
     /// # Errors
     /// When they cannot be made.
     pub fn client_logs(&self, program: &str, index: u32) -> Result<ProcessLogs, EngineError> {
-        Ok(self.out.process_logs(&self.node, program, index)?)
+        Ok(self.out.process_logs(&self.node, program, index, self.life.number)?)
     }
 
     /// What a client asks for, with the environment of the node's image; the client's own wins. The home is the user's.
@@ -151,8 +173,8 @@ impl Programs {
     /// Process ids and start times, ns, of programs that have started.
     pub fn known_starts(&self) -> impl Iterator<Item = (u32, u64)> {
         (0..self.lifecycle.len()).filter_map(|index| {
-            let life = Life::of(self.lifecycle.state(index));
-            Some((life.pid?, life.start_ns?))
+            let course = Course::of(self.lifecycle.state(index));
+            Some((course.pid?, course.start_ns?))
         })
     }
 
@@ -166,7 +188,7 @@ impl Programs {
     pub fn stderr_tail(&self, index: usize) -> String {
         let mut bytes = Vec::new();
         let read = || -> std::io::Result<()> {
-            let mut file = File::open(self.out.path().join(&self.ready[index].logs.stderr_path))?;
+            let mut file = File::open(self.out.path().join(&self.ready[index].stderr_path))?;
             let length = file.metadata()?.len();
             file.seek(SeekFrom::Start(length.saturating_sub(STDERR_TAIL_BYTES as u64)))?;
             file.read_to_end(&mut bytes).map(|_| ())
@@ -179,14 +201,14 @@ impl Programs {
 
     /// What became of program `index`, for the summary.
     pub fn summary(&self, index: usize) -> ProcessSummary {
-        let Life {
+        let Course {
             pid,
             start_ns,
             end_ns,
             exit,
             signal,
-        } = Life::of(self.lifecycle.state(index));
-        let logs = &self.ready[index].logs;
+        } = Course::of(self.lifecycle.state(index));
+        let logs = &self.ready[index];
         ProcessSummary {
             node: self.node.clone(),
             pid,
@@ -198,6 +220,8 @@ impl Programs {
             stdout: logs.stdout_path.clone(),
             stderr: logs.stderr_path.clone(),
             client: false,
+            life: self.life.number,
+            power_off: matches!(self.lifecycle.state(index), State::Cut { .. }),
         }
     }
 
@@ -206,14 +230,14 @@ impl Programs {
     /// # Errors
     /// When its output cannot be read back.
     pub fn record(&self, index: usize) -> Result<ProcessRecord, ResultsError> {
-        let Life {
+        let Course {
             pid,
             start_ns,
             end_ns,
             exit,
             signal,
-        } = Life::of(self.lifecycle.state(index));
-        let logs = &self.ready[index].logs;
+        } = Course::of(self.lifecycle.state(index));
+        let logs = &self.ready[index];
         let setup_count = self.lifecycle.setup_count();
         let place = match index.checked_sub(setup_count) {
             Some(process) => process,
@@ -221,6 +245,7 @@ impl Programs {
         };
         Ok(ProcessRecord {
             node: self.node.clone(),
+            life: self.life.number,
             index: place as u32,
             pid,
             command: self.lifecycle.plan(index).command.clone(),
@@ -238,7 +263,7 @@ impl Programs {
     /// # Errors
     /// When its output cannot be read back.
     pub fn failed_expectations(&self, index: usize) -> Result<Vec<String>, EngineError> {
-        let path = &self.ready[index].logs.stdout_path;
+        let path = &self.ready[index].stdout_path;
         let stdout = match self.lifecycle.plan(index).expect.stdout.is_empty() {
             true => Vec::new(),
             false => std::fs::read(self.out.path().join(path)).map_err(|error| EngineError::Output {
@@ -257,13 +282,14 @@ impl Programs {
     /// Notes what became of program `index`, for reports by others.
     pub fn keep_books(&self, index: usize, node: u32, shared: &Shared) {
         if let Some(process) = index.checked_sub(self.lifecycle.setup_count()) {
-            shared.processes().insert((node, process as u32), self.summary(index));
+            let key = (node, self.life.number, process as u32);
+            shared.processes().insert(key, self.summary(index));
         }
     }
 }
 
 /// A state as the numbers of a summary.
-struct Life {
+struct Course {
     pid: Option<u32>,
     start_ns: Option<u64>,
     end_ns: Option<u64>,
@@ -271,7 +297,7 @@ struct Life {
     signal: Option<i32>,
 }
 
-impl Life {
+impl Course {
     fn of(state: State) -> Self {
         let never = Self {
             pid: None,
@@ -281,7 +307,13 @@ impl Life {
             signal: None,
         };
         match state {
-            State::Waiting | State::Starting | State::Failed { .. } => never,
+            State::Waiting | State::Starting | State::Failed { .. } | State::Skipped => never,
+            State::Cut { pid, start_ns, end_ns } => Self {
+                pid: Some(pid),
+                start_ns: Some(start_ns),
+                end_ns: Some(end_ns),
+                ..never
+            },
             State::Running { pid, start_ns } => Self {
                 pid: Some(pid),
                 start_ns: Some(start_ns),
@@ -352,7 +384,9 @@ impl Ready {
             cwd: text(&description.cwd)?,
             user: description.user,
             stdin: description.stdin.clone(),
-            logs,
+            files: Some([logs.stdout, logs.stderr]),
+            stdout_path: logs.stdout_path,
+            stderr_path: logs.stderr_path,
         })
     }
 

@@ -24,12 +24,13 @@ use crate::build;
 use crate::error::EngineError;
 use crate::event::Source;
 use crate::flows;
-use crate::host::code_of;
 use crate::host_memory::MemoryGuard;
 use crate::links::Links;
 use crate::live::{Identity, Live, LiveOptions, Network};
+use crate::machine::Machines;
 use crate::measure::Measure;
-use crate::node::{Body, Node};
+use crate::node::{Body, Node, Switched};
+use crate::programs::Programs;
 use crate::roots::Roots;
 use crate::shared::{Progress, Shared};
 use crate::watchdog::Watchdog;
@@ -101,6 +102,7 @@ pub struct Simulation {
     live: Live,
     debug: Option<DebugHooks>,
     files: Arc<windtunnel_process::Shared>,
+    machines: Machines,
     _traps: TrapThread,
     _watchdog: Watchdog,
     _memory_guard: MemoryGuard,
@@ -142,6 +144,7 @@ pub(crate) struct Parts {
     pub windows: Windows<Body>,
     pub source: Source,
     pub files: Arc<windtunnel_process::Shared>,
+    pub machines: Machines,
     pub traps: TrapThread,
     pub watchdog: Watchdog,
     pub memory_guard: MemoryGuard,
@@ -167,9 +170,10 @@ impl Simulation {
             .progress
             .stop_ns
             .store(scenario.run.stop.as_ns(), Ordering::Relaxed);
+        let (stop_flag, debug) = (options.stop_flag.clone(), options.debug);
         let links = Links::new(scenario.links.clone(), link_ends(scenario));
         let built = make_measure(scenario, &links, &books)
-            .and_then(|measure| Ok((measure, build::build(scenario, &options, &mut books)?)));
+            .and_then(|measure| Ok((measure, build::build(scenario, options, &mut books)?)));
         match blame_host(built) {
             Ok((measure, parts)) => Ok(Self {
                 nodes: parts.nodes,
@@ -181,10 +185,11 @@ impl Simulation {
                 stop_ns: scenario.run.stop.as_ns(),
                 has_programs: scenario.nodes.iter().any(|node| !node.processes.is_empty()),
                 source: parts.source,
-                stop_flag: options.stop_flag,
+                stop_flag,
                 live,
-                debug: options.debug,
+                debug,
                 files: parts.files,
+                machines: parts.machines,
                 _traps: parts.traps,
                 _watchdog: parts.watchdog,
                 _memory_guard: parts.memory_guard,
@@ -256,11 +261,23 @@ impl Simulation {
                 Step::Idle => {
                     // What visitors did came before what the scenario does at the same time.
                     self.live.replay(
-                        &mut network(&mut self.nodes, &mut self.windows, &self.links, &mut self.measure),
+                        &mut network(
+                            &mut self.nodes,
+                            &mut self.windows,
+                            &self.links,
+                            &mut self.measure,
+                            &self.machines,
+                        ),
                         due_ns,
                     )?;
                     while let Some(event) = events.next_if(|event| event.at.as_ns() == due_ns) {
-                        let mut network = network(&mut self.nodes, &mut self.windows, &self.links, &mut self.measure);
+                        let mut network = network(
+                            &mut self.nodes,
+                            &mut self.windows,
+                            &self.links,
+                            &mut self.measure,
+                            &self.machines,
+                        );
                         self.links.change(
                             &mut network,
                             &mut self.source,
@@ -328,7 +345,13 @@ impl Simulation {
             return Ok(Some(due_ns));
         }
         self.live.attend(
-            &mut network(&mut self.nodes, &mut self.windows, &self.links, &mut self.measure),
+            &mut network(
+                &mut self.nodes,
+                &mut self.windows,
+                &self.links,
+                &mut self.measure,
+                &self.machines,
+            ),
             due_ns,
         )
     }
@@ -373,12 +396,7 @@ impl Simulation {
     /// Writes everything there is to tell.
     fn finish(mut self, ended: Ended, error: Option<&EngineError>) -> Result<RunOutcome, EngineError> {
         for node in &mut self.nodes {
-            let number = node.number;
-            for (nr, note) in node.instance().host_mut().programs.take_notes() {
-                let call = windtunnel_process::table::find(nr);
-                let (code, name) = call.map_or(("partial_call", "a call"), |call| (code_of(call.status), call.name));
-                self.books.shared.warn(code, Some(number), &format!("{name}: {note}"));
-            }
+            node.tell_notes();
         }
         for (path, count) in self.files.unmasked_images() {
             let text = format!(
@@ -426,7 +444,7 @@ impl Simulation {
                 .sum(),
             processes: self
                 .each_process()
-                .map(|(node, index)| node.programs.summary(index))
+                .map(|(programs, index)| programs.summary(index))
                 .chain(self.nodes.iter().flat_map(Node::client_summaries))
                 .collect(),
             links: self.links.summaries(&self.nodes),
@@ -462,19 +480,19 @@ impl Simulation {
         })
     }
 
-    /// Every process of the scenario: its node and its number there.
-    fn each_process(&self) -> impl Iterator<Item = (&Node, usize)> {
-        self.nodes.iter().flat_map(|node| {
-            let lifecycle = node.lifecycle();
-            (lifecycle.setup_count()..lifecycle.len()).map(move |index| (node, index))
+    /// Every process of the scenario, in each life of its node: the programs of that, and its number among them.
+    fn each_process(&self) -> impl Iterator<Item = (&Programs, usize)> {
+        self.nodes.iter().flat_map(Node::lives).flat_map(|programs| {
+            let lifecycle = &programs.lifecycle;
+            (lifecycle.setup_count()..lifecycle.len()).map(move |index| (programs, index))
         })
     }
 
     /// Every process of the scenario, with a sentence for each part of its expectation that did not hold.
     fn expectations(&self) -> Result<Vec<Checked<'_>>, EngineError> {
-        let checked = |(node, index): (_, usize)| {
-            let node: &Node = node;
-            Ok((node, index, node.programs.failed_expectations(index)?))
+        let checked = |(programs, index): (_, usize)| {
+            let programs: &Programs = programs;
+            Ok((programs, index, programs.failed_expectations(index)?))
         };
         self.each_process().map(checked).collect()
     }
@@ -484,16 +502,23 @@ impl Simulation {
         let names = self.books.shared.nodes.iter().map(String::as_str);
         let mut events = EventLog::new(&summary.scenario, summary.seed, names);
         for node in &self.nodes {
-            if let Some(at_ns) = node.lifecycle().setup_end_ns() {
-                let node = node.name().to_owned();
-                events.add(at_ns, Told::NodeReady { node });
+            let name = || node.name().to_owned();
+            for &(at_ns, switched) in node.switched() {
+                let event = match switched {
+                    Switched::Off(by) => Told::NodeDown { node: name(), by },
+                    Switched::On => Told::NodeBooted { node: name() },
+                };
+                events.add(at_ns, event);
+            }
+            for at_ns in node.lives().filter_map(|programs| programs.lifecycle.setup_end_ns()) {
+                events.add(at_ns, Told::NodeReady { node: name() });
             }
         }
         self.links.tell(&mut events);
         events.add_processes(summary);
-        for (node, index, failures) in expectations {
+        for (programs, index, failures) in expectations {
             let event = Told::Expectation {
-                program: ProgramEvent::of(&node.programs.summary(*index)),
+                program: ProgramEvent::of(&programs.summary(*index)),
                 held: failures.is_empty(),
                 failures: failures.clone(),
             };
@@ -512,8 +537,10 @@ impl Simulation {
                     digest.add_interface(node.name(), name, interface);
                 }
             }
-            for index in 0..node.lifecycle().len() {
-                digest.add_process(node.programs.record(index)?);
+            for programs in node.lives() {
+                for index in 0..programs.lifecycle.len() {
+                    digest.add_process(programs.record(index)?);
+                }
             }
             for record in node.client_records()? {
                 digest.add_process(record);
@@ -523,8 +550,8 @@ impl Simulation {
     }
 }
 
-/// A process of the scenario by node and number, and what of its expectation did not hold.
-type Checked<'a> = (&'a Node, usize, Vec<String>);
+/// A process of the scenario: the programs it is of, its number among them, and what of its expectation did not hold.
+type Checked<'a> = (&'a Programs, usize, Vec<String>);
 
 /// What a failure of the host's has led to is not the error to be told.
 fn blame_host<T>(result: Result<T, EngineError>) -> Result<T, EngineError> {
@@ -548,12 +575,14 @@ fn network<'a>(
     windows: &'a mut Windows<Body>,
     links: &'a Links,
     measure: &'a mut Option<Measure>,
+    machines: &'a Machines,
 ) -> Network<'a> {
     Network {
         nodes,
         windows,
         links,
         measure,
+        machines,
     }
 }
 

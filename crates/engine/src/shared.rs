@@ -47,8 +47,8 @@ pub struct Shared {
     /// Programs that run on and on.
     pub preemption: Preemption,
     warnings: Mutex<Warnings>,
-    /// What became of the programs so far, by node and position.
-    processes: Mutex<BTreeMap<(u32, u32), ProcessSummary>>,
+    /// What became of the programs so far, by node, life and position.
+    processes: Mutex<BTreeMap<(u32, u32, u32), ProcessSummary>>,
 }
 
 impl Shared {
@@ -121,7 +121,7 @@ impl Shared {
     }
 
     /// The books on programs.
-    pub fn processes(&self) -> MutexGuard<'_, BTreeMap<(u32, u32), ProcessSummary>> {
+    pub fn processes(&self) -> MutexGuard<'_, BTreeMap<(u32, u32, u32), ProcessSummary>> {
         self.processes.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

@@ -269,7 +269,8 @@ fn end_stuck(shared: &Shared, words: &LastWords, node: u32, patience_ns: u64) {
     let stopped = stop_thread(shared.simulation_tid.load(Ordering::Relaxed), STOP_WITHIN);
     // The progress is that of the last window.
     if let Some(stopped) = &stopped {
-        shared.progress.virtual_ns.store(stopped.now_ns, Ordering::Relaxed);
+        // The kernel of a node that was booted later counts from then.
+        shared.progress.virtual_ns.fetch_max(stopped.now_ns, Ordering::Relaxed);
     }
     let text = format!(
         "node {}: {}, at {} (seed {}){}",
@@ -289,7 +290,8 @@ fn end_stuck(shared: &Shared, words: &LastWords, node: u32, patience_ns: u64) {
 /// Stops the simulation thread, reports, and ends the process.
 pub fn end_run(shared: &Shared, words: &LastWords, text: &str, hint: &str) {
     if let Some(stopped) = stop_thread(shared.simulation_tid.load(Ordering::Relaxed), STOP_WITHIN) {
-        shared.progress.virtual_ns.store(stopped.now_ns, Ordering::Relaxed);
+        // The kernel of a node that was booted later counts from then.
+        shared.progress.virtual_ns.fetch_max(stopped.now_ns, Ordering::Relaxed);
     }
     report(shared, words, text.to_owned(), hint);
 }

@@ -99,6 +99,11 @@ impl<M> Windows<M> {
         }
     }
 
+    /// Kernel `kernel` has nothing to do any more.
+    pub fn forget(&mut self, kernel: u32) {
+        self.next_ns[kernel as usize] = u64::MAX;
+    }
+
     /// The earliest time at which any kernel has something to do, ns; `u64::MAX`: none.
     pub fn earliest_ns(&mut self) -> u64 {
         while let Some(&Reverse((at_ns, kernel))) = self.heap.peek() {

@@ -32,6 +32,8 @@ pub struct Port {
     pub received_bytes: u64,
     /// Frames that found the receive ring full; they are not among those that arrived.
     pub missed_frames: u64,
+    /// Frames that were on their way here when the node at one of the link's ends went down, or came after that.
+    pub cut_frames: u64,
     /// What waits for the NIC's next interrupt, where these keep a distance.
     pub interrupts: Interrupts,
     /// Time for which an entry on account of a departure is scheduled already, ns; `u64::MAX`: none.
@@ -57,6 +59,7 @@ impl Port {
             received_frames: 0,
             received_bytes: 0,
             missed_frames: 0,
+            cut_frames: 0,
             interrupts: Interrupts::default(),
             tx_done_ns: u64::MAX,
             carrier: 0,

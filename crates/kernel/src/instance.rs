@@ -19,7 +19,7 @@ use crate::nic::{Nic, NicConfig};
 use crate::ops::{HostContext, Ops};
 use crate::owned::Owned;
 use crate::shutter::Shutter;
-use crate::thread::{Room, call_kernel, room};
+use crate::thread::{Room, call_kernel, keep_name, room};
 use crate::vector::VectorState;
 
 /// How to boot an instance.
@@ -35,6 +35,8 @@ pub struct BootConfig {
     pub seed: [u8; 32],
     /// Wall clock at virtual time 0, seconds since 1970.
     pub epoch_s: u64,
+    /// Virtual time of the boot in whole seconds; the first entry may be later. The kernel's clocks count from there.
+    pub booted_s: u64,
     /// Kernel command line.
     pub cmdline: CString,
     /// NICs, in the order of their indices.
@@ -171,8 +173,12 @@ pub struct Instance<H: Host> {
     image: Arc<Image>,
     image_mapping: Arc<Mapping>,
     ram: Ram,
+    /// Virtual time at which the kernel's own begins, ns.
+    origin_ns: u64,
     _boot: BootArguments,
 }
+
+const NS_PER_S: u64 = 1_000_000_000;
 
 // SAFETY: the kernel has no tie to a host thread between entries: an entry passes the thread it runs on. All memory
 // behind the raw pointers belongs to the instance.
@@ -225,6 +231,7 @@ impl<H: Host> Instance<H> {
             image: image.clone(),
             image_mapping: Arc::new(image_mapping),
             ram,
+            origin_ns: config.booted_s * NS_PER_S,
             _boot: boot,
         };
         let argument = instance._boot.boot.ptr();
@@ -258,11 +265,11 @@ impl<H: Host> Instance<H> {
         // SAFETY: the kernel is not running, so the entry is the host's.
         unsafe {
             assert!(
-                now_ns >= (*entry).now_ns,
+                now_ns >= (*entry).now_ns + self.origin_ns,
                 "time goes back: {} ns to {now_ns} ns",
-                (*entry).now_ns
+                (*entry).now_ns + self.origin_ns
             );
-            (*entry).now_ns = now_ns;
+            (*entry).now_ns = now_ns - self.origin_ns;
             (*entry).rx_count = u32::try_from(rx.len()).expect("a count of frames");
             (*entry).rx = rx.as_mut_ptr().cast();
             let mut flags = 0;
@@ -317,7 +324,7 @@ impl<H: Host> Instance<H> {
         // overwrites the record: it is copied first. The function takes no argument and changes nothing.
         let (record, pid, now_ns, comm) = unsafe {
             let record = (*room).crash.clone();
-            let (pid, now_ns) = ((*room).thread.pid, (*self.entry.ptr()).now_ns);
+            let (pid, now_ns) = ((*room).thread.pid, self.now_ns());
             (
                 record,
                 pid,
@@ -348,13 +355,13 @@ impl<H: Host> Instance<H> {
     pub fn next_timer(&self) -> Option<u64> {
         // SAFETY: the kernel is not running.
         let next = unsafe { (*self.entry.ptr()).next_timer_ns };
-        (next != abi::NONE).then_some(next)
+        (next != abi::NONE).then(|| next.saturating_add(self.origin_ns))
     }
 
     /// The time of the last entry, ns.
     pub(crate) fn now_ns(&self) -> u64 {
         // SAFETY: the kernel is not running.
-        unsafe { (*self.entry.ptr()).now_ns }
+        unsafe { (*self.entry.ptr()).now_ns + self.origin_ns }
     }
 
     /// Running count of system calls by programs.
@@ -387,7 +394,7 @@ impl<H: Host> Instance<H> {
     #[inline]
     pub fn nic(&mut self, index: u32) -> Nic<'_> {
         // SAFETY: the state lives as long as the instance, which stays borrowed and so can't be entered.
-        unsafe { Nic::new(self.nics[index as usize].ptr()) }
+        unsafe { Nic::new(self.nics[index as usize].ptr(), self.origin_ns) }
     }
 
     /// Queues requests for process 1, to be carried out at the next entry. Their ids, for [`Completed::id`].
@@ -474,6 +481,9 @@ impl<H: Host> Drop for Instance<H> {
     fn drop(&mut self) {
         // Frames nobody took go back to their pool.
         drop(self.drain_tx());
+        // Reports name the program that ran last.
+        let image = self.image_mapping.start()..self.image_mapping.end();
+        keep_name(&[image, self.ram.mapping.start()..self.ram.mapping.end()]);
     }
 }
 
@@ -577,7 +587,7 @@ impl BootArguments {
             ram: config.ram_base as *mut _,
             ram_size: config.ram_bytes,
             seed: config.seed,
-            epoch_s: config.epoch_s,
+            epoch_s: config.epoch_s + config.booted_s,
             cmdline: cmdline.as_ptr(),
             xsave_mask: config.vector_state.mask,
             xsave_size: config.vector_state.size_bytes,

@@ -143,15 +143,18 @@ fn short_text(text: &str) -> [std::ffi::c_char; 16] {
 #[derive(Debug)]
 pub struct Nic<'a> {
     shared: *mut abi::Nic,
+    /// Virtual time at which the kernel's own begins, ns.
+    origin_ns: u64,
     _instance: PhantomData<&'a mut ()>,
 }
 
 impl Nic<'_> {
     /// # Safety
     /// `shared` outlives the borrow of the instance, whose kernel does not run during it.
-    pub(crate) unsafe fn new(shared: *mut abi::Nic) -> Self {
+    pub(crate) unsafe fn new(shared: *mut abi::Nic, origin_ns: u64) -> Self {
         Self {
             shared,
+            origin_ns,
             _instance: PhantomData,
         }
     }
@@ -163,7 +166,7 @@ impl Nic<'_> {
         // SAFETY: see `new`.
         let nic = unsafe { &mut *self.shared };
         let index = nic.done_known;
-        nic.done_ns[index as usize % abi::NIC_RING] = departure_ns;
+        nic.done_ns[index as usize % abi::NIC_RING] = departure_ns - self.origin_ns;
         nic.done_known += 1;
         index
     }
@@ -174,7 +177,7 @@ impl Nic<'_> {
         // SAFETY: see `new`.
         let nic = unsafe { &*self.shared };
         let known = index < nic.done_known && nic.done_known - index <= abi::NIC_RING as u64;
-        known.then(|| nic.done_ns[index as usize % abi::NIC_RING])
+        known.then(|| nic.done_ns[index as usize % abi::NIC_RING] + self.origin_ns)
     }
 
     /// Number of frames whose departure is known.
@@ -240,7 +243,7 @@ mod tests {
         };
         let mut state = config.initial_state();
         // SAFETY: the state is alive and no kernel has it.
-        let mut nic = unsafe { Nic::new(&raw mut state) };
+        let mut nic = unsafe { Nic::new(&raw mut state, 500) };
         assert_eq!(nic.take_want(), None);
         for i in 0..abi::NIC_RING as u64 + 5 {
             assert_eq!(nic.push_done(1000 + i), i);

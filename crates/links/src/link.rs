@@ -183,11 +183,16 @@ impl Link {
             self.queue.clear();
         }
         if was.up && !self.params.up {
-            self.carrier += 1;
-            self.wire = Serializer::default();
-            self.queue.clear();
-            self.last_arrival = SimTime::ZERO;
+            self.cut();
         }
+    }
+
+    /// All that is on the way is lost, as when going down, but the cable stays: the device at one end has gone off.
+    pub fn cut(&mut self) {
+        self.carrier += 1;
+        self.wire = Serializer::default();
+        self.queue.clear();
+        self.last_arrival = SimTime::ZERO;
     }
 
     /// Plugs the cable in.

@@ -93,6 +93,12 @@ impl Fence {
         }
     }
 
+    /// A node is no more: its memory is nobody's, and is given back.
+    pub(crate) fn leave(&self, node: u32) {
+        self.nodes().remove(&node);
+        self.open_nodes().retain(|&open| open != node);
+    }
+
     /// Opens a node.
     pub(crate) fn open(&self, node: u32) -> Result<(), Errno> {
         match self.nodes().get_mut(&node) {

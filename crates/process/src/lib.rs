@@ -222,6 +222,16 @@ impl Shared {
         }
     }
 
+    /// A node has gone down, and its [`ProcessHost`] and kernel with it: forgets what was shared with them, so that there can be
+    /// another in its place.
+    pub fn forget_node(&self, node: u32) {
+        if let Some(fence) = &self.fence {
+            fence.leave(node);
+        }
+        let mut files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        files.remove(&node);
+    }
+
     /// What the files of a node take.
     fn file_use(&self, node: u32) -> Arc<FileUse> {
         let mut files = self.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -285,6 +295,8 @@ impl Shared {
 pub struct NodeConfig {
     /// Number of the node, unlike any other's.
     pub node: u32,
+    /// Address spaces that it had in earlier lives, [`ProcessHost::spaces_made`] in all: no number is used twice.
+    pub spaces_made: u64,
     /// Addresses for programs: whole slots of 1 GiB.
     pub programs: Range<u64>,
     /// Which of the roots of [`Shared::with_roots`] it sees as `/`.
@@ -326,7 +338,7 @@ impl ProcessHost {
     pub fn new(shared: Arc<Shared>, config: &NodeConfig) -> Result<Self, ProcessError> {
         let spaces = Spaces::new(
             shared.clone(),
-            config.node,
+            (config.node, config.spaces_made),
             config.programs.clone(),
             config.memory_limit_bytes,
         )
@@ -349,6 +361,11 @@ impl ProcessHost {
             exec_errors: Vec::new(),
             ram: 0,
         })
+    }
+
+    /// How many address spaces the node has had, those of earlier lives included.
+    pub fn spaces_made(&self) -> u64 {
+        self.spaces.made()
     }
 
     /// Whether the scenario names its root, which is then shown as it is.

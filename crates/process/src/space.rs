@@ -67,6 +67,11 @@ pub(crate) fn node_of(space: u64) -> u32 {
     ((space >> 32) - 1) as u32
 }
 
+/// The number of a node's first space.
+fn first_id(node: u32) -> u64 {
+    (u64::from(node) + 1) << 32
+}
+
 /// A program's request that was not carried out as Linux would; reported once per run.
 pub(crate) type Note = (u32, &'static str);
 
@@ -124,8 +129,14 @@ pub(crate) struct Spaces {
 }
 
 impl Spaces {
-    /// Address spaces in `programs` for node number `node`, which may have `memory_limit` bytes together.
-    pub(crate) fn new(shared: Arc<Shared>, node: u32, programs: Range<u64>, memory_limit: u64) -> Result<Self, Errno> {
+    /// Address spaces in `programs` for node number `node`, which has had so many `before`, and which may have `memory_limit` bytes
+    /// together.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        (node, before): (u32, u64),
+        programs: Range<u64>,
+        memory_limit: u64,
+    ) -> Result<Self, Errno> {
         if !programs.start.is_multiple_of(SLOT) || !programs.end.is_multiple_of(SLOT) {
             return Err(Errno::INVAL);
         }
@@ -140,7 +151,7 @@ impl Spaces {
             room,
             spaces: BTreeMap::new(),
             families: BTreeMap::new(),
-            next_id: (u64::from(node) + 1) << 32,
+            next_id: first_id(node) + before,
             commit: Commit::new(memory_limit),
             notes: BTreeSet::new(),
         })
@@ -170,6 +181,11 @@ impl Spaces {
         };
         self.spaces.insert(id, space);
         Ok(id)
+    }
+
+    /// How many spaces the node has had.
+    pub(crate) fn made(&self) -> u64 {
+        self.next_id - first_id(self.node)
     }
 
     /// Number of the node.

@@ -162,6 +162,8 @@ impl std::fmt::Debug for InterfaceDigest {
 pub struct ProcessRecord {
     /// Node it ran on.
     pub node: String,
+    /// Which boot of the node it belongs to, from 1.
+    pub life: u32,
     /// Position among the node's processes in the scenario, from 0.
     pub index: u32,
     /// Process id inside the node; none: it never started.
@@ -186,7 +188,7 @@ pub struct ProcessRecord {
 #[derive(Debug, Default)]
 pub struct RunDigest {
     interfaces: BTreeMap<(String, String), (u64, u128)>,
-    processes: BTreeMap<(String, u32), ProcessRecord>,
+    processes: BTreeMap<(String, u32, u32), ProcessRecord>,
 }
 
 impl RunDigest {
@@ -204,7 +206,7 @@ impl RunDigest {
 
     /// Takes in a program. Panics when the same program is given twice.
     pub fn add_process(&mut self, record: ProcessRecord) {
-        let key = (record.node.clone(), record.index);
+        let key = (record.node.clone(), record.life, record.index);
         let old = self.processes.insert(key, record);
         assert!(
             old.is_none(),
@@ -216,8 +218,8 @@ impl RunDigest {
     /// The digest: 64 lower-case hexadecimal digits.
     ///
     /// SHA-256 over, in this order: the format line; per interface, sorted by (node, interface), the letter `i`, node,
-    /// interface, frame count and stream digest; per program, sorted by (node, index), the letter `p` and its fields in
-    /// the order of [`ProcessRecord`]. Strings and lists are preceded by their length and numbers are little-endian, all
+    /// interface, frame count and stream digest; per program, sorted by (node, life, index), the letter `p` (for later lives than the first, `l` and the
+    /// life's number) and its other fields in the order of [`ProcessRecord`]. Strings and lists are preceded by their length and numbers are little-endian, all
     /// u64 but for digests; an optional number is the byte 0, or the byte 1 and the number.
     pub fn finish(&self) -> String {
         let mut sink = Sink(Sha256::new());
@@ -257,7 +259,14 @@ impl Sink {
     }
 
     fn process(&mut self, process: &ProcessRecord) {
-        self.string("p");
+        // As it was before there were lives.
+        match process.life {
+            1 => self.string("p"),
+            life => {
+                self.string("l");
+                self.number(life.into());
+            }
+        }
         self.string(&process.node);
         self.number(process.index.into());
         self.option(process.pid.map(u64::from));
@@ -353,6 +362,7 @@ mod tests {
     fn process() -> ProcessRecord {
         ProcessRecord {
             node: "h1".into(),
+            life: 1,
             index: 0,
             pid: Some(2),
             command: vec!["ping".into(), "-c1".into(), "10.0.0.2".into()],
@@ -375,8 +385,10 @@ mod tests {
     fn every_field_of_a_process_counts() {
         let base = digest_of(process());
         assert_eq!(base, digest_of(process()));
-        let changes: [fn(&mut ProcessRecord); 13] = [
+        let changes: [fn(&mut ProcessRecord); 15] = [
             |p| p.node = "h2".into(),
+            |p| p.life = 2,
+            |p| p.life = 3,
             |p| p.index = 1,
             |p| p.pid = Some(3),
             |p| p.pid = None,

@@ -3,7 +3,7 @@
 //! It is composed at the end, from what the run knows anyway: a run that is interrupted, crashes or hangs has it, too.
 
 use crate::manifest::Ended;
-use crate::summary::{ProcessSummary, Summary};
+use crate::summary::{ProcessSummary, Summary, is_first_life};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -34,6 +34,13 @@ pub enum Event {
         /// The node.
         node: String,
     },
+    /// The power of a node went: its kernel and programs are no more.
+    NodeDown {
+        /// The node.
+        node: String,
+        /// Who did it.
+        by: ChangedBy,
+    },
     /// A node's addresses, routes and set-up commands are done: its programs start from here on.
     NodeReady {
         /// The node.
@@ -50,6 +57,9 @@ pub enum Event {
         exit: Option<i32>,
         /// Number of the signal that ended it; null: none did.
         signal: Option<i32>,
+        /// Whether it ended because its node went down; only there if so.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        power_off: bool,
     },
     /// A program that never ran: it could not be started, or the run ended before. Told at the end of the run.
     ProcessNotStarted(ProgramEvent),
@@ -109,6 +119,9 @@ pub struct ProgramEvent {
     pub command: Vec<String>,
     /// Whether a client of the live run started it, not the scenario.
     pub client: bool,
+    /// Which boot of the node it belongs to, counted from 1; only there from the second on.
+    #[serde(skip_serializing_if = "is_first_life")]
+    pub life: u32,
 }
 
 /// Who changed something.
@@ -161,6 +174,7 @@ impl ProgramEvent {
             pid: process.pid,
             command: process.command.clone(),
             client: process.client,
+            life: process.life,
         }
     }
 }
@@ -203,8 +217,14 @@ impl EventLog {
             };
             self.add(start_ns, Event::ProcessStarted(program.clone()));
             if let Some(end_ns) = process.end_ns {
-                let (exit, signal) = (process.exit, process.signal);
-                self.add(end_ns, Event::ProcessExited { program, exit, signal });
+                let (exit, signal, power_off) = (process.exit, process.signal, process.power_off);
+                let event = Event::ProcessExited {
+                    program,
+                    exit,
+                    signal,
+                    power_off,
+                };
+                self.add(end_ns, event);
             }
         }
     }
@@ -260,6 +280,8 @@ mod tests {
             stdout: String::new(),
             stderr: String::new(),
             client: false,
+            life: 1,
+            power_off: false,
         }
     }
 

@@ -46,6 +46,14 @@ impl KernelLog {
             .map_err(|e| ResultsError::from_io("write", &self.path, e))
     }
 
+    /// A further log that goes on where this one ends, which is finished: the node boots again.
+    pub fn continued(&mut self) -> Result<Self> {
+        self.finish_line()?;
+        let copy = self.out.get_ref().try_clone();
+        let file = copy.map_err(|error| ResultsError::from_io("write", &self.path, error))?;
+        Ok(Self::new(file, self.path.clone()))
+    }
+
     /// Writes what is left of an unfinished line. Dropping does the same, but hides errors.
     pub fn finish(mut self) -> Result<()> {
         self.finish_line()

@@ -145,10 +145,12 @@ impl OutDir {
     }
 
     /// Opens the output files of a program: `NODE/NAME-INDEX.stdout` and `.stderr`, NAME being the last component of
-    /// `program` and INDEX its position among the node's processes.
-    pub fn process_logs(&self, node: &str, program: &str, index: u32) -> Result<ProcessLogs> {
+    /// `program` and INDEX its position among the node's processes. `life` counts the boots of the node; from the second on
+    /// INDEX is followed by `.lifeN`.
+    pub fn process_logs(&self, node: &str, program: &str, index: u32, life: u32) -> Result<ProcessLogs> {
         let node = checked_node(node)?;
         let stem = format!("{node}/{}-{index}", file_name_of(program));
+        let stem = if life == 1 { stem } else { format!("{stem}.life{life}") };
         let (stdout_path, stderr_path) = (format!("{stem}.stdout"), format!("{stem}.stderr"));
         Ok(ProcessLogs {
             stdout: self.new_file(&stdout_path)?,
@@ -429,7 +431,7 @@ mod tests {
         let out = dir.path().join("a/b/out");
         let run = OutDir::create(&out, ExistingFiles::Refuse).unwrap();
         run.kernel_log("h1").unwrap();
-        run.process_logs("h1", "/usr/bin/ping", 0).unwrap();
+        run.process_logs("h1", "/usr/bin/ping", 0, 1).unwrap();
         run.pcap("h1", "eth0", 0).unwrap();
         let error = OutDir::create(&out, ExistingFiles::Refuse).unwrap_err();
         assert!(matches!(error, ResultsError::NotEmpty(_)));
@@ -563,7 +565,9 @@ mod tests {
                 "{bad:?}"
             );
         }
-        let logs = run.process_logs("h1", "/opt/my tool", 3).unwrap();
+        let logs = run.process_logs("h1", "/opt/my tool", 3, 1).unwrap();
+        let later = run.process_logs("h1", "/opt/my tool", 3, 2).unwrap();
+        assert_ne!(logs.stdout_path, later.stdout_path);
         assert_eq!(logs.stdout_path, "h1/my_tool-3.stdout");
         assert_eq!(logs.stderr_path, "h1/my_tool-3.stderr");
         assert_eq!(file_name_of("/"), "program");

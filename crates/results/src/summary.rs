@@ -69,6 +69,20 @@ pub struct ProcessSummary {
     /// Whether a client of the live run started it, not the scenario; only there if so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub client: bool,
+    /// Which boot of its node it belongs to, counted from 1; only there from the second on.
+    #[serde(default = "first_life", skip_serializing_if = "is_first_life")]
+    pub life: u32,
+    /// Whether it ended because its node went down; only there if so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub power_off: bool,
+}
+
+fn first_life() -> u32 {
+    1
+}
+
+pub(crate) fn is_first_life(life: &u32) -> bool {
+    *life == 1
 }
 
 /// One link: both directions.

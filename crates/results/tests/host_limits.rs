@@ -117,6 +117,8 @@ fn summary_and_manifest_survive_a_round_trip() {
             stdout: "h1/ping-0.stdout".into(),
             stderr: "h1/ping-0.stderr".into(),
             client: false,
+            life: 1,
+            power_off: false,
         }],
         links: vec![LinkSummary {
             a: "h1:eth0".into(),

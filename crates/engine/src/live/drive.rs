@@ -7,7 +7,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use windtunnel_control::{
-    Answer, Client, Command, Input, Measured, Numbered, Outcome, Pause, ProgramEnd, Refusal, Reply, Run as RunCommand,
+    Answer, Client, Command, Input, Measured, NodePower, Numbered, Outcome, Pause, ProgramEnd, Refusal, Reply,
+    Run as RunCommand,
 };
 use windtunnel_results::Ended;
 
@@ -428,7 +429,7 @@ impl Live {
             return None;
         };
         let over = self.driver.as_ref().is_some_and(|driver| driver.ended.is_some());
-        let node = self.find(node).ok()?;
+        let node = self.find_up(node, nodes).ok()?;
         (!over && command.problem().is_none() && !nodes[node].is_set_up()).then_some(node)
     }
 
@@ -478,6 +479,16 @@ impl Live {
                     },
                 );
             }
+            Command::Nodes {} => {
+                let state = |node: &Node| NodePower {
+                    node: node.name().to_owned(),
+                    up: node.is_up(),
+                    ready: node.is_up() && node.is_set_up(),
+                    life: node.programs.life.number,
+                };
+                let states = network.nodes.iter().map(state).collect();
+                driver.answer(id, at_ns, Outcome::Nodes(states));
+            }
             Command::Run(_) | Command::Step {} if over => {
                 let (why, ended) = (Pause::End, driver.ended);
                 driver.answer(id, at_ns, Outcome::Time { why, ended });
@@ -495,8 +506,21 @@ impl Live {
             }
             Command::HangUp { program } => return self.at_program(id, program, Input::HangUp(true), network, at_ns),
             _ if over => return Ok(Err(refusal(OVER, 2))),
+            Command::Power { node, up } => {
+                let name = node;
+                let node = match self.find(&name) {
+                    Ok(node) => node,
+                    Err(refused) => return Ok(Err(refused)),
+                };
+                if network.nodes[node].is_up() == up {
+                    let state = if up { "up" } else { "down" };
+                    return Ok(Err(refusal(format!("node `{name}` is {state} already"), 2)));
+                }
+                let number = self.instant(id, at_ns);
+                self.switch_node(network, at_ns, node, number, up)?;
+            }
             Command::Start { node, program } => {
-                let node = match self.find(&node) {
+                let node = match self.find_up(&node, network.nodes) {
                     Ok(node) => node,
                     Err(refused) => return Ok(Err(refused)),
                 };
@@ -635,7 +659,7 @@ impl Live {
         network: &mut Network<'_>,
         at_ns: u64,
     ) -> Result<Result<(), Refusal>, EngineError> {
-        let node = match self.find(node) {
+        let node = match self.find_up(node, network.nodes) {
             Ok(node) => node,
             Err(refused) => return Ok(Err(refused)),
         };
@@ -651,10 +675,14 @@ impl Live {
         network: &mut Network<'_>,
         at_ns: u64,
     ) -> Result<Result<(), Refusal>, EngineError> {
-        let asked = match node.map(|node| self.find(node)) {
-            None => (0..network.nodes.len()).collect(),
-            Some(Ok(node)) => vec![node],
-            Some(Err(refused)) => return Ok(Err(refused)),
+        let asked = match self.asked(node, network.nodes) {
+            Ok(asked) if asked.is_empty() => {
+                let driver = self.driver.as_ref().expect("its command begins");
+                driver.answer(id, at_ns, Outcome::Processes(Vec::new()));
+                return Ok(Ok(()));
+            }
+            Ok(asked) => asked,
+            Err(refused) => return Ok(Err(refused)),
         };
         let number = self.instant(id, at_ns);
         let question = Question {

@@ -35,8 +35,10 @@ impl Live {
 }
 
 fn node_state(node: &Node) -> NodeState {
-    let lifecycle = node.lifecycle();
-    let own = (lifecycle.setup_count()..lifecycle.len()).map(|index| node.programs.summary(index));
+    let own = node.lives().flat_map(|programs| {
+        let lifecycle = &programs.lifecycle;
+        (lifecycle.setup_count()..lifecycle.len()).map(|index| programs.summary(index))
+    });
     let all: Vec<ProcessSummary> = own.chain(node.client_summaries()).collect();
     let programs = all.iter().filter_map(|program| match program {
         ProcessSummary {
@@ -63,12 +65,13 @@ fn node_state(node: &Node) -> NodeState {
 fn links(network: &mut Network<'_>, at_ns: u64) -> Vec<LinkState> {
     let counters = network.links.summaries(network.nodes);
     let mut directions = Vec::new();
-    for (from, ..) in network.links.directions() {
+    for (from, to, _) in network.links.directions() {
+        let powered = [from, to].iter().all(|end| network.nodes[end.node.index()].is_up());
         let link = &mut network.nodes[from.node.index()].ports[from.index as usize].link;
         let backlog = link.backlog(SimTime(at_ns));
         let params = link.params();
         directions.push(DirectionState {
-            up: link.is_up(),
+            up: link.is_up() && powered,
             rate_bps: params.rate.0,
             delay_ns: params.delay.as_ns(),
             queue_frames: backlog.frames,

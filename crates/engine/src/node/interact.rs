@@ -29,6 +29,11 @@ use crate::window::Outbox;
 pub const CLIENT_KEY: u64 = 1 << 63;
 /// Bytes read from, or written to, a terminal or pipe at once.
 const PIECE_BYTES: usize = 8 << 10;
+/// What clients hear of programs that were there when the power went.
+const KILLED: End = End {
+    exit: None,
+    signal: Some(libc::SIGKILL),
+};
 
 /// Something that a client did.
 #[derive(Debug)]
@@ -85,6 +90,8 @@ pub struct Interaction {
     completed: Vec<Completed>,
     /// System calls when terminals and pipes were last looked at.
     syscalls_seen: u64,
+    /// Boots of the node before this one.
+    earlier_lives: u32,
 }
 
 /// A program that somebody watches.
@@ -108,6 +115,9 @@ struct Session {
 #[derive(Debug)]
 struct Record {
     session: u64,
+    /// Life of the node, from 1.
+    life: u32,
+    power_off: bool,
     command: Vec<String>,
     pid: Option<u32>,
     start_ns: Option<u64>,
@@ -129,6 +139,28 @@ impl Interaction {
     #[inline]
     pub fn is_active(&self) -> bool {
         !self.sessions.is_empty() || !self.arrived.is_empty()
+    }
+
+    /// The power of the node has gone: all programs are over.
+    pub fn cut(&mut self, now_ns: u64) {
+        for session in std::mem::take(&mut self.sessions) {
+            let what = What::Ended(session.ended.unwrap_or(KILLED));
+            let session = session.number;
+            self.news.push(News { session, what });
+        }
+        for record in &mut self.records {
+            if record.start_ns.is_some() && record.end_ns.is_none() {
+                record.end_ns = Some(now_ns);
+                record.power_off = true;
+            }
+        }
+        self.arrived.clear();
+    }
+
+    /// The node has booted.
+    pub fn boot(&mut self, life: u32) {
+        self.earlier_lives = life - 1;
+        self.syscalls_seen = 0;
     }
 
     /// Something a client did, at the current time.
@@ -249,8 +281,11 @@ impl Interaction {
 }
 
 impl Node {
-    /// A client does something at `key`'s time.
+    /// A client does something at `key`'s time; nothing happens in a node that is down.
     pub fn client_input(&mut self, key: crate::event::Key, arrived: Arrived) {
+        if !self.is_up() {
+            return;
+        }
         let body = Body::Client(Box::new(arrived));
         self.queue.push(crate::event::Event { key, body });
     }
@@ -275,6 +310,8 @@ impl Node {
                 stdout: record.output_path.clone(),
                 stderr: record.error_path.clone(),
                 client: true,
+                life: record.life,
+                power_off: record.power_off,
             }
         })
     }
@@ -289,6 +326,7 @@ impl Node {
             let end = record.outcome.map(end_of);
             Ok(ProcessRecord {
                 node: self.name().to_owned(),
+                life: record.life,
                 index: (self.programs.lifecycle.len() + index) as u32,
                 pid: record.pid,
                 command: record.command.clone(),
@@ -306,7 +344,7 @@ impl Node {
     /// Does what clients asked for at this instant, and moves the bytes of their programs.
     pub(super) fn interact(&mut self, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
         let arrived = std::mem::take(&mut self.interaction.arrived);
-        let syscalls = self.instance.syscalls();
+        let syscalls = self.machine.kernel().syscalls();
         let ended = |session: &Session| session.ended.is_some();
         let quiet = arrived.is_empty() && syscalls == self.interaction.syscalls_seen;
         if quiet && !self.interaction.sessions.iter().any(ended) {
@@ -317,7 +355,7 @@ impl Node {
         }
         self.exchange(outbox)?;
         self.close_ended(outbox)?;
-        self.interaction.syscalls_seen = self.instance.syscalls();
+        self.interaction.syscalls_seen = self.machine.kernel().syscalls();
         Ok(())
     }
 
@@ -361,7 +399,7 @@ impl Node {
             }
             (Input::HangUp(_), Some(_)) => self.hang_up(at.expect("it was found"), outbox)?,
             // The program has ended before its client heard of it.
-            (_, None) | (Input::End(_) | Input::Link(_), _) => {}
+            (_, None) | (Input::End(_) | Input::Link(_) | Input::Power(_), _) => {}
         }
         Ok(())
     }
@@ -412,6 +450,8 @@ impl Node {
         } = self.programs.client_logs(&command[0], index as u32)?;
         self.interaction.records.push(Record {
             session: number,
+            life: self.interaction.earlier_lives + 1,
+            power_off: false,
             command: command.to_vec(),
             pid: None,
             start_ns: None,
@@ -506,7 +546,7 @@ impl Node {
         outbox: &mut Outbox<Body>,
     ) -> Result<Vec<Completed>, EngineError> {
         let expected = requests.len();
-        self.interaction.awaited = self.instance.submit(requests);
+        self.interaction.awaited = self.machine.kernel_mut().submit(requests);
         self.enter(Events::default(), outbox)?;
         self.interaction.awaited = 0..0;
         let completed = std::mem::take(&mut self.interaction.completed);
@@ -522,7 +562,8 @@ impl Node {
 
     /// Exact start times of processes, by process id.
     fn known_starts(&self) -> Vec<(u32, u64)> {
-        let clients = self.interaction.records.iter();
+        let life = self.interaction.earlier_lives + 1;
+        let clients = self.interaction.records.iter().filter(|record| record.life == life);
         let clients = clients.filter_map(|record| Some((record.pid?, record.start_ns?)));
         self.programs.known_starts().chain(clients).collect()
     }

@@ -47,7 +47,7 @@ impl Node {
             return Ok(());
         };
         forget_active();
-        isolation.syscalls = self.instance.syscalls();
+        isolation.syscalls = self.machine.kernel().syscalls();
         let opened = isolation.files.open_node(self.number);
         opened.map_err(|errno| match take_host_failure() {
             Some(failure) => failure.into(),
@@ -60,7 +60,7 @@ impl Node {
         let Some(isolation) = &mut self.isolation else {
             return Ok(());
         };
-        if self.instance.syscalls() != isolation.syscalls && !isolation.files.is_closed_but(self.number) {
+        if self.machine.kernel().syscalls() != isolation.syscalls && !isolation.files.is_closed_but(self.number) {
             // Whoever relies on isolation must not be without it unawares.
             let problem = format!(
                 "a program of node {} ran while others' memory was accessible",

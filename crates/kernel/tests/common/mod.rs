@@ -86,6 +86,7 @@ pub fn config(cmdline: &str) -> BootConfig {
         ram_bytes: 16 << 20,
         seed: [7; 32],
         epoch_s: 1_767_225_600,
+        booted_s: 0,
         cmdline: std::ffi::CString::new(cmdline).unwrap(),
         nics: vec![nic(0), nic(1)],
         quantum_calls: 32,

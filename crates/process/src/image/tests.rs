@@ -16,6 +16,7 @@ fn host(number: u64, files: Vec<crate::NodeFile>) -> ProcessHost {
     let shared = Shared::new(Path::new("/")).unwrap();
     let config = NodeConfig {
         node: number as u32,
+        spaces_made: 0,
         root: 0,
         programs: start..start + (8 << 32),
         files,

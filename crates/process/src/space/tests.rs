@@ -28,7 +28,7 @@ impl Fixture {
         // Beside the nodes' addresses, which tests of other modules look at.
         let start = 0x5000_0000_0000 + number * 12 * SLOT;
         let shared = Shared::new(std::path::Path::new("/")).unwrap();
-        let spaces = Spaces::new(shared, number as u32, start..start + 12 * SLOT, limit).unwrap();
+        let spaces = Spaces::new(shared, (number as u32, 0), start..start + 12 * SLOT, limit).unwrap();
         Self {
             spaces,
             scratch: Self::scratch(),
