@@ -41,6 +41,11 @@ SPANNING_TREE = (
 DEFAULT_LINK = {"rate": "1Gbit", "delay": "1ms"}
 
 
+def _subject(what: Link | Node) -> dict[str, Any]:
+    """Whom an event of a scenario is about."""
+    return {"node": what.name} if isinstance(what, Node) else {"link": what.ends}
+
+
 class Moment:
     """A time at which something happens in the scenario. Made by :meth:`Network.at`."""
 
@@ -67,13 +72,13 @@ class Moment:
             refuse("nothing of the link is to change", 'name a value, as in net.at("5s").set(link, delay="5ms")')
         return self._add({"link": link.ends, **change})
 
-    def down(self, link: Link) -> Moment:
-        """A link loses its carrier."""
-        return self._add({"link": link.ends, "down": True})
+    def down(self, what: Link | Node) -> Moment:
+        """A link loses its carrier, or a node its power: see :meth:`Node.down`."""
+        return self._add({**_subject(what), "down": True})
 
-    def up(self, link: Link) -> Moment:
-        """A link gets its carrier back."""
-        return self._add({"link": link.ends, "up": True})
+    def up(self, what: Link | Node) -> Moment:
+        """A link gets its carrier back, or a node its power: it boots."""
+        return self._add({**_subject(what), "up": True})
 
     def run(self, node: Node | str, command: Command, *, expect: Expect | None = None) -> Moment:
         """A program starts on a node."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from driving import Client, Driven
 from pcap import packets
 from scenarios import Mapping, chain, pair
+from simulate import Simulation
 
 LINK = {"rate": "10Mbit", "delay": "20ms"}
 SECOND_NS = 1_000_000_000
@@ -260,6 +261,25 @@ def test_it_can_be_cut_at_any_moment(begin: Begin, engine: Path) -> None:
         digests.add(run.summary()["digest"])
     assert len(digests) == 1
     assert run.replay(engine)["digest"] in digests
+
+
+def test_a_scenario_cuts_the_power(run: Callable[..., Simulation]) -> None:
+    scenario = two_hosts(stop="20s")
+    scenario["nodes"]["h1"]["processes"] = [
+        {"exec": "ping -c 1 -W 1 10.0.0.2", "start": start, "expect": {"exit": code}}
+        for start, code in (("1s", 0), ("5s", 1), ("9s", 0))
+    ]
+    scenario["events"] = [{"at": "7.3s", "node": "h2", "up": True}, {"at": "4s", "node": "h2", "down": True}]
+    first, second = run(scenario), run(scenario)
+    assert first.summary == second.summary
+    rows = [row for row in first.summary["processes"] if row["node"] == "h2"]
+    assert [row.get("life", 1) for row in rows] == [1, 1, 1, 2, 2, 2]
+    assert (rows[0]["end_ns"], rows[0]["power_off"]) == (4 * SECOND_NS, True)
+    events = [json.loads(line) for line in (first.out / "events.jsonl").read_text().splitlines()]
+    changes = [(event["time_ns"], event["event"]) for event in events if event.get("node") == "h2"]
+    assert (4 * SECOND_NS, "node_down") in changes
+    assert (7_300_000_000, "node_booted") in changes
+    assert next(event["by"] for event in events if event["event"] == "node_down") == "scenario"
 
 
 def test_what_cannot_be_is_refused(begin: Begin) -> None:

@@ -204,6 +204,36 @@ def test_links_change() -> None:
         assert run.now > 1
 
 
+def test_nodes_go_down_and_are_booted_again() -> None:
+    net, h1, h2 = two()
+    number = h2.run("echo hello", start="1s")
+    h2.setup(["sh", "-c", "sleep 0.5; echo ready > /run/ready"])
+    net.at("9s").down(h1)
+    net.at("10s").up(h1)
+    with net.run() as run:
+        assert (h2.read_file("/run/ready"), h2.is_up) == ("ready\n", True)
+        sleep = h2.popen("sleep 1000")
+        h2.down()
+        assert (sleep.wait(), h2.is_up, h1.is_up) == (-9, False, True)
+        with pytest.raises(wt.Error, match="node `h2` is down already"):
+            h2.down()
+        with pytest.raises(wt.Error, match=r"node `h2` is down\nhint: .*up\(\)"):
+            h2.cmd("true")
+        run.until("4s")
+        h2.up()
+        assert (h2.read_file("/run/ready"), run.now > 4.5) == ("ready\n", True)
+        run.until("9.5s")
+        assert not h1.is_up
+        run.until("11s")
+        assert h1.is_up
+    with pytest.raises(wt.Error, match="h2 does not run"):
+        h2.down()
+    assert run.stdout("h2", number) == ""
+    assert run.stdout("h2", number, life=2) == "hello\n"
+    downs = [(row["node"], row["by"]) for row in run.results.events() if row["event"] == "node_down"]
+    assert downs == [("h2", "client"), ("h1", "scenario")]
+
+
 def test_a_run_ends_as_the_scenario_says() -> None:
     net, h1, _ = two(stop="3s")
     number = h1.run(["echo", "a b"], start=0.5, expect={"exit": 0, "stdout": {"contains": "a b"}})

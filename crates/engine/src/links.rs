@@ -57,7 +57,9 @@ impl Links {
 
     /// The jitter and the delay that a direction would have after this change, if the jitter were the greater.
     pub fn too_much_jitter(&self, nodes: &[Node], action: &Action) -> Option<(SimDuration, SimDuration)> {
-        let Action::SetLink { link, a_to_b, b_to_a } = action;
+        let Action::SetLink { link, a_to_b, b_to_a } = action else {
+            return None;
+        };
         let spec = self.specs[*link];
         [(spec.a, a_to_b), (spec.b, b_to_a)]
             .into_iter()
@@ -68,10 +70,23 @@ impl Links {
             })
     }
 
-    /// Changes a link at `at_ns`, between two windows. `source` numbers the events this makes.
-    pub fn change(&self, network: &mut Network<'_>, source: &mut Source, at_ns: u64, action: &Action, by: ChangedBy) {
-        let Action::SetLink { link, a_to_b, b_to_a } = action;
-        self.note(at_ns, action, by);
+    /// Changes a link or a node at `at_ns`, between two windows. `source` numbers the events this makes.
+    ///
+    /// # Errors
+    /// As [`Links::switch`].
+    pub fn change(
+        &self,
+        network: &mut Network<'_>,
+        source: &mut Source,
+        at_ns: u64,
+        action: &Action,
+        by: ChangedBy,
+    ) -> Result<(), EngineError> {
+        let (link, a_to_b, b_to_a) = match action {
+            Action::SetLink { link, a_to_b, b_to_a } => (link, a_to_b, b_to_a),
+            Action::SetPower { node, up } => return self.switch(network, source, at_ns, node.index(), *up, by),
+        };
+        self.note(at_ns, *link, (a_to_b, b_to_a), by);
         let LinkSpec { a, b, .. } = self.specs[*link];
         let ends = [(a, b, a_to_b), (b, a, b_to_a)];
         for (from, to, change) in ends {
@@ -80,6 +95,7 @@ impl Links {
         for (from, ..) in ends {
             self.tell_carrier(network, source, at_ns, *link, from);
         }
+        Ok(())
     }
 
     /// Whether the NICs at the ends of a link have a carrier: it is up in both directions, as a cable is, and so are both nodes.
@@ -160,9 +176,8 @@ impl Links {
         Ok(())
     }
 
-    fn note(&self, at_ns: u64, action: &Action, by: ChangedBy) {
-        let Action::SetLink { link, a_to_b, b_to_a } = action;
-        let (a, b) = self.ends[*link].clone();
+    fn note(&self, at_ns: u64, link: usize, (a_to_b, b_to_a): (&LinkChange, &LinkChange), by: ChangedBy) {
+        let (a, b) = self.ends[link].clone();
         let event = Event::LinkChanged {
             a,
             b,

@@ -747,9 +747,8 @@ impl Live {
             session,
             input: Input::Link(change),
         })?;
-        network
-            .links
-            .change(network, &mut self.source, at_ns, action, ChangedBy::Client);
+        let links = network.links;
+        links.change(network, &mut self.source, at_ns, action, ChangedBy::Client)?;
         self.links_changed = true;
         Ok(())
     }

@@ -278,13 +278,8 @@ impl Simulation {
                             &mut self.measure,
                             &self.machines,
                         );
-                        self.links.change(
-                            &mut network,
-                            &mut self.source,
-                            due_ns,
-                            &event.action,
-                            ChangedBy::Scenario,
-                        );
+                        let (action, by) = (&event.action, ChangedBy::Scenario);
+                        self.links.change(&mut network, &mut self.source, due_ns, action, by)?;
                     }
                     lookahead_ns = Links::lookahead_ns(&self.nodes);
                 }

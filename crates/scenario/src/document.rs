@@ -419,11 +419,11 @@ pub(crate) struct EventDoc {
     pub a_to_b: Option<LinkValuesDoc>,
     /// New values of the direction from the second end named in `link` to the first.
     pub b_to_a: Option<LinkValuesDoc>,
-    /// `true`: the link gets its carrier back.
+    /// `true`: the link gets its carrier back, or the node its power: it boots.
     pub up: Option<bool>,
-    /// `true`: the link loses its carrier, and all that is on the way.
+    /// `true`: the link loses its carrier, and all that is on the way; or the node its power.
     pub down: Option<bool>,
-    /// The node to run `exec` on.
+    /// The node to run `exec` on, or to go `down` or `up`.
     pub node: Option<Text>,
     /// A program to run, as of a process.
     pub exec: Option<Words>,

@@ -402,6 +402,13 @@ pub enum Action {
         /// For the direction from `b` to `a`.
         b_to_a: LinkChange,
     },
+    /// Takes the power of a node away, or gives it back.
+    SetPower {
+        /// Which node.
+        node: NodeId,
+        /// Whether it has power from then on.
+        up: bool,
+    },
 }
 
 impl Scenario {

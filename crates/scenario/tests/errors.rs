@@ -304,6 +304,26 @@ const CASES: &[(&str, &str, &str)] = &[
         "events: [{at: 2s, link: [h1, h2], b_to_a: {delay: 1ms}}, {at: 1s, link: [h1, h2], set: {jitter: 2ms}}]",
     ),
     ("event up and down", "set: {loss: 1%}", "up: true, down: true"),
+    (
+        "node up and down",
+        "link: [h1, h2], set: {loss: 1%}",
+        "node: h1, up: true, down: true",
+    ),
+    (
+        "node down with values",
+        "link: [h1, h2], set: {loss: 1%}",
+        "node: h1, down: true, set: {loss: 1%}",
+    ),
+    (
+        "node up that is up",
+        "link: [h1, h2], set: {loss: 1%}",
+        "node: h1, up: true",
+    ),
+    (
+        "node down twice",
+        "events: [{at: 1s, link: [h1, h2], set: {loss: 1%}}]",
+        "events: [{at: 2s, node: h1, down: true}, {at: 1s, node: h1, down: true}]",
+    ),
     ("a list for a text", "10Mbit", "[10Mbit]"),
     ("a text for a mapping", "{rate: 10Mbit, delay: 5ms}", "10Mbit"),
     ("a word for a truth value", "delay: 5ms", "delay: 5ms, up: maybe"),

@@ -242,19 +242,26 @@ pub(super) fn events(
                 let unknown = || Problem::new(node.at, format!("there is no node `{}`", node.value));
                 let index = names.iter().position(|name| *name == node.value);
                 let index = index.ok_or_else(|| unknown().known(&node.value, names.iter().copied()))?;
+                if doc.exec.is_none() && (doc.up.is_some() || doc.down.is_some()) {
+                    changes.push((at, doc.at.at, set_power(doc, index)?));
+                    continue;
+                }
                 let process = process::of_event(doc, at)?;
                 nodes[index].processes.push(process);
             }
             _ => {
                 return Err(Problem::new(
                     doc.at.at,
-                    "an event changes a link or runs a program on a node: this does not say which",
+                    "an event changes a link or a node, or runs a program on a node: this does not say which",
                 )
-                .allowed("`link` with `set`, `a_to_b`, `b_to_a`, `up` or `down`; or `node` with `exec`"));
+                .allowed(
+                    "`link` with `set`, `a_to_b`, `b_to_a`, `up` or `down`; or `node` with `exec`, `up` or `down`",
+                ));
             }
         }
     }
     check_jitter(&mut changes, links)?;
+    check_power(&changes, nodes)?;
     Ok(changes
         .into_iter()
         .map(|(at, _, action)| Event { at, action })
@@ -274,7 +281,10 @@ pub(super) fn change_alone(doc: &EventDoc, nodes: &[Node], links: &[LinkSpec]) -
 fn check_jitter(changes: &mut [(SimTime, Mark, Action)], links: &[LinkSpec]) -> Result<(), Problem> {
     changes.sort_by_key(|(at, ..)| *at);
     let mut links = links.to_vec();
-    for (_, mark, Action::SetLink { link, a_to_b, b_to_a }) in changes {
+    for (_, mark, action) in changes {
+        let Action::SetLink { link, a_to_b, b_to_a } = action else {
+            continue;
+        };
         let link = &mut links[*link];
         for (params, change) in [(&mut link.a_to_b, a_to_b), (&mut link.b_to_a, b_to_a)] {
             params.apply(change);
@@ -284,6 +294,41 @@ fn check_jitter(changes: &mut [(SimTime, Mark, Action)], links: &[LinkSpec]) -> 
         }
     }
     Ok(())
+}
+
+/// With each change in its turn, what goes down is up, and what goes up is down.
+fn check_power(changes: &[(SimTime, Mark, Action)], nodes: &[Node]) -> Result<(), Problem> {
+    let mut are_up = vec![true; nodes.len()];
+    for (_, mark, action) in changes {
+        if let Action::SetPower { node, up } = action
+            && std::mem::replace(&mut are_up[node.index()], *up) == *up
+        {
+            let (name, state) = (&nodes[node.index()].name, if *up { "up" } else { "down" });
+            return Err(Problem::new(*mark, format!("node `{name}` is {state} already then")));
+        }
+    }
+    Ok(())
+}
+
+/// What an event without `exec` does to node number `index`.
+fn set_power(doc: &EventDoc, index: usize) -> Result<Action, Problem> {
+    if doc.set.is_some() || doc.a_to_b.is_some() || doc.b_to_a.is_some() || doc.expect.is_some() {
+        return Err(Problem::new(
+            doc.at.at,
+            "a node that goes up or down has no `set`, `a_to_b`, `b_to_a` or `expect`",
+        ));
+    }
+    let up = match (doc.up, doc.down) {
+        (Some(true), None) => true,
+        (None, Some(true)) => false,
+        _ => {
+            return Err(
+                Problem::new(doc.at.at, "`up` and `down` exclude each other").allowed("`up: true` or `down: true`")
+            );
+        }
+    };
+    let node = NodeId(index as u32);
+    Ok(Action::SetPower { node, up })
 }
 
 fn set_link(doc: &EventDoc, link: &Words, nodes: &[Node], links: &[LinkSpec]) -> Result<Action, Problem> {

@@ -125,13 +125,13 @@ pub(super) fn of_event(doc: &EventDoc, at: SimTime) -> Result<Process, Problem> 
     if doc.set.is_some() || doc.a_to_b.is_some() || doc.b_to_a.is_some() || doc.up.is_some() || doc.down.is_some() {
         return Err(Problem::new(
             doc.at.at,
-            "`set`, `a_to_b`, `b_to_a`, `up` and `down` belong to an event of a link",
+            "`exec` is alone: `set`, `a_to_b`, `b_to_a`, `up` and `down` belong to an event of their own",
         ));
     }
     let Some(exec) = &doc.exec else {
         return Err(Problem::new(
             doc.at.at,
-            "the event of a node runs a program: `exec` is missing",
+            "the event of a node runs a program, or takes it `down` or `up`: `exec` is missing",
         ));
     };
     Ok(Process {
