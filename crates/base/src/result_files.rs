@@ -24,6 +24,8 @@ pub const FILES: &str = "files.list";
 pub const PCAP: &str = "pcap";
 /// What clients of the live run did.
 pub const INPUT: &str = "input.jsonl";
+/// What came from outside through ports.
+pub const OUTSIDE: &str = "outside.bin";
 /// Link to the socket of the live run.
 pub const CONTROL: &str = "control.sock";
 /// The manifest before it is complete.
@@ -38,7 +40,7 @@ pub const FLOWS_TEMPORARY: &str = "flows.csv.tmp";
 pub const TRAIL_TEMPORARY: &str = "trail.json.tmp";
 
 /// All of them.
-pub const ALL: [&str; 18] = [
+pub const ALL: [&str; 19] = [
     MANIFEST,
     SUMMARY,
     EVENTS,
@@ -52,6 +54,7 @@ pub const ALL: [&str; 18] = [
     FILES,
     PCAP,
     INPUT,
+    OUTSIDE,
     CONTROL,
     MANIFEST_TEMPORARY,
     SUMMARY_TEMPORARY,

@@ -146,6 +146,8 @@ mod tests {
                 a_to_b: sent(&[("loss", 1), ("queue_full", 2)]),
                 b_to_a: sent(&[]),
             }],
+            ports: Vec::new(),
+            lateness: None,
             warnings: vec![Warning {
                 code: "unsupported_call".into(),
                 nodes: vec!["h1".into()],

@@ -14,6 +14,7 @@
 //! up. Or it sends [`Request::Drive`], and from then on as many [`Command`]s as it likes.
 #![forbid(unsafe_code)]
 
+mod bell;
 mod client;
 mod driver;
 mod frame;
@@ -25,6 +26,7 @@ mod schema;
 mod server;
 mod state;
 
+pub use bell::{Bell, Ringer, bell};
 pub use client::{Connection, FromRun};
 pub use driver::{
     Answer, Command, Content, FILE_MAX_BYTES, INTERVAL_MIN_NS, Measured, NodePower, Numbered, Outcome, Pause,

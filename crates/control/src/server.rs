@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, send};
 
+use crate::bell::Ringer;
 use crate::frame::{Decoder, Frame, FrameError, Stream};
 use crate::message::{Hello, Refusal, Reply, Request};
 use crate::{ControlError, place};
@@ -178,6 +179,7 @@ struct Door {
     greeting: Vec<u8>,
     incoming: Sender<Incoming>,
     full: Arc<AtomicBool>,
+    ringer: Option<Ringer>,
     closing: AtomicBool,
     next_client: AtomicU64,
     connections: Mutex<Vec<Connection>>,
@@ -190,11 +192,11 @@ struct Connection {
 }
 
 impl Server {
-    /// Listens on a new socket. To be called before the simulation thread sets its traps, which its threads inherit.
+    /// Listens on a new socket, and rings when something has come. To be called before the simulation thread sets its traps, which its threads inherit.
     ///
     /// # Errors
     /// When the host refuses it.
-    pub fn start(hello: Hello) -> Result<(Self, Inbox), ControlError> {
+    pub fn start(hello: Hello, ringer: Option<Ringer>) -> Result<(Self, Inbox), ControlError> {
         let (listener, socket) = place::listen()?;
         let (sender, incoming) = channel();
         let full = Arc::new(AtomicBool::new(false));
@@ -202,6 +204,7 @@ impl Server {
             greeting: Frame::message(&Reply::Hello(hello)).to_bytes(),
             incoming: sender,
             full: full.clone(),
+            ringer,
             closing: AtomicBool::new(false),
             next_client: AtomicU64::new(1),
             connections: Mutex::new(Vec::new()),
@@ -383,5 +386,8 @@ impl Door {
         // Without a simulation there is nobody to hear it.
         let _ = self.incoming.send(incoming);
         self.full.store(true, Ordering::SeqCst);
+        if let Some(ringer) = &self.ringer {
+            ringer.ring();
+        }
     }
 }

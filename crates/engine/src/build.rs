@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use windtunnel_base::Rng;
+use windtunnel_base::{IfaceId, Rng};
 use windtunnel_kernel::{Image, ThreadContext, VectorState};
 use windtunnel_links::{Link, LinkParams};
 use windtunnel_process::trap::{TrapThread, Watched, watch_regions};
@@ -24,7 +24,7 @@ use crate::run::{Books, DebugHooks, Options, Parts};
 use crate::shared::Shared;
 use crate::watchdog::{Habits, LastWords, Watchdog};
 use crate::window::{Outbox, Windows};
-use crate::wire::Port;
+use crate::wire::{Peer, Port};
 
 /// Source numbers of events: 0 is the scenario, a kernel is its node's number plus this, clients come after the last kernel.
 pub const FIRST_KERNEL: u32 = 1;
@@ -163,20 +163,31 @@ impl Builder<'_> {
             .iter()
             .map(|node| node.interfaces.iter().map(|_| None).collect())
             .collect();
+        let mut plug = |from: IfaceId, peer: Peer, to: &str, params: LinkParams| -> Result<(), EngineError> {
+            let node = scenario.node(from.node);
+            let interface = &node.interfaces[from.index as usize];
+            let label = format!("link/{}/{to}", scenario.iface_name(from));
+            let rng = Rng::new(options.seed, &label);
+            let capture = match options.pcap && interface.capture {
+                true => Some(options.out.pcap(&node.name, &interface.name, scenario.run.epoch_s)?),
+                false => None,
+            };
+            let mut port = Port::new(Link::new(params, rng), peer, options.digest, capture);
+            port.flows = scenario.run.measure.links.map(|_| Box::default());
+            ports[from.node.index()][from.index as usize] = Some(port);
+            Ok(())
+        };
         for link in &scenario.links {
             for (from, to, params) in [(link.a, link.b, link.a_to_b), (link.b, link.a, link.b_to_a)] {
-                let node = scenario.node(from.node);
-                let interface = &node.interfaces[from.index as usize];
-                let label = format!("link/{}/{}", scenario.iface_name(from), scenario.iface_name(to));
-                let rng = Rng::new(options.seed, &label);
-                let capture = match options.pcap && interface.capture {
-                    true => Some(options.out.pcap(&node.name, &interface.name, scenario.run.epoch_s)?),
-                    false => None,
+                let peer = Peer::Node {
+                    number: to.node.0,
+                    nic: to.index,
                 };
-                let mut port = Port::new(Link::new(params, rng), to.node.0, to.index, options.digest, capture);
-                port.flows = scenario.run.measure.links.map(|_| Box::default());
-                ports[from.node.index()][from.index as usize] = Some(port);
+                plug(from, peer, &scenario.iface_name(to), params)?;
             }
+        }
+        for (number, port) in scenario.ports.iter().enumerate() {
+            plug(port.end, Peer::Outside(number as u32), &port.name, port.outward)?;
         }
         let connected = |port: Option<Port>| port.expect("an interface is an end of a link");
         Ok(ports
@@ -219,12 +230,13 @@ impl Builder<'_> {
     fn ups(&self, number: usize) -> Vec<bool> {
         let scenario = &self.machines.scenario;
         let mut ups = vec![true; scenario.nodes[number].interfaces.len()];
-        for link in &scenario.links {
-            let up = link.a_to_b.up && link.b_to_a.up;
-            for end in [link.a, link.b] {
-                if end.node.index() == number {
-                    ups[end.index as usize] = up;
-                }
+        let cables = scenario.links.iter();
+        let cables = cables.map(|link| (vec![link.a, link.b], link.a_to_b.up && link.b_to_a.up));
+        let outside = scenario.ports.iter();
+        let outside = outside.map(|port| (vec![port.end], port.outward.up && port.inward.up));
+        for (ends, up) in cables.chain(outside) {
+            for end in ends.into_iter().filter(|end| end.node.index() == number) {
+                ups[end.index as usize] = up;
             }
         }
         ups

@@ -179,6 +179,9 @@ pub enum EngineError {
     /// The log of what clients did could not be written.
     #[error("cannot write input.jsonl: {0}")]
     InputLog(io::Error),
+    /// A port to the outside could not be opened.
+    #[error(transparent)]
+    Port(windtunnel_ports::PortError),
     /// A recording cannot be replayed in this run.
     #[error("the recording cannot be replayed: {0}")]
     Recording(String),
@@ -244,6 +247,7 @@ impl EngineError {
     /// What to do about it, where there is something.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Self::Port(error) => error.hint(),
             Self::TooManyNodes { .. } => Some("split the scenario".into()),
             Self::MemoryTooLarge { .. } => Some("give the node less `memory`, or use fewer nodes".into()),
             Self::Image(_) => Some("build it with `windtunnel kernel build`".into()),

@@ -13,7 +13,7 @@ use crate::event::Source;
 use crate::live::Network;
 use crate::node::Node;
 use crate::window::{Kernel, Outbox};
-use crate::wire::Port;
+use crate::wire::{Peer, Port};
 
 /// Length of a window when no frame can get from one kernel to another, ns.
 const UNLINKED_WINDOW_NS: u64 = 100_000_000;
@@ -49,7 +49,10 @@ impl Links {
     /// The least time a frame needs from one kernel to another, ns.
     pub fn lookahead_ns(nodes: &[Node]) -> u64 {
         let leaving = |node: &Node| {
-            let away = node.ports.iter().filter(|port| port.peer != node.number);
+            let away = node
+                .ports
+                .iter()
+                .filter(|port| matches!(port.peer, Peer::Node { number, .. } if number != node.number));
             away.map(|port| port.link.params().lookahead().as_ns()).min()
         };
         nodes.iter().filter_map(leaving).min().unwrap_or(UNLINKED_WINDOW_NS)
@@ -244,7 +247,8 @@ fn values(change: &LinkChange) -> LinkValues {
     }
 }
 
-fn direction_summary(sender: &Port, receiver: &Port) -> DirectionSummary {
+/// What a direction counted.
+pub(crate) fn direction_summary(sender: &Port, receiver: &Port) -> DirectionSummary {
     let counters = sender.link.counters();
     let dropped = counters.dropped;
     let causes = [

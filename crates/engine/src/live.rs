@@ -6,32 +6,39 @@
 //! costs one load per window while nobody is there.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::iter::Peekable;
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 mod breaks;
 mod drive;
 mod look;
+mod realtime;
 
 use windtunnel_control::{
-    Client, INPUT_VERSION, Inbox, Incoming, Input, InputHeader, InputLog, InputRecord, Open, Outcome, Process,
+    Bell, Client, INPUT_VERSION, Inbox, Incoming, Input, InputHeader, InputLog, InputRecord, Open, Outcome, Process,
     Recording, Refusal, Reply, Request,
 };
+use windtunnel_process::trap::host_clock_ns;
 use windtunnel_results::{ChangedBy, Ended, OutDir};
 use windtunnel_scenario::{Action, Scenario};
 
 use crate::error::EngineError;
 use crate::event::Source;
+use crate::lateness::{Clock, Slips};
 use crate::links::Links;
 use crate::machine::Machines;
 use crate::measure::Measure;
 use crate::node::{Arrived, Body, News, Node, What};
+use crate::outside::Outside;
 use crate::pacer::Pacer;
 use crate::terminal::refusal;
 use crate::window::Windows;
 use breaks::Breaks;
 use drive::Driver;
+use realtime::WallClock;
 
 /// Longest window while somebody watches, ns: so much output at most is on its way when they have seen enough.
 const SLICE_NS: u64 = 1_000_000;
@@ -54,6 +61,12 @@ pub struct LiveOptions {
     pub drive: bool,
     /// What happened to another run and shall happen to this one.
     pub replay: Option<Recording>,
+    /// What came into that run through its ports.
+    pub outside: Option<PathBuf>,
+    /// Rings when a client has come or the stop flag is set.
+    pub bell: Option<Bell>,
+    /// The last part of each wait for the wall clock, which is spent awake, ns.
+    pub spin_ns: u64,
 }
 
 /// What a run knows of itself, for its log.
@@ -94,6 +107,11 @@ pub struct Live {
     breaks: Breaks,
     /// Those who want the run to end, and wait for it.
     stoppers: Vec<Client>,
+    bell: Option<Bell>,
+    stop_flag: Arc<AtomicBool>,
+    wall: WallClock,
+    /// The end is written down whether anything else was or not.
+    end_counts: bool,
     next_number: u64,
     pacer: Option<Pacer>,
     /// Time of the last event of a client, ns.
@@ -143,19 +161,26 @@ pub struct Network<'a> {
     pub measure: &'a mut Option<Measure>,
     /// What boots nodes.
     pub machines: &'a Machines,
+    /// The links that lead outside, if there are any.
+    pub outside: Option<&'a mut Outside>,
 }
 
 impl Live {
-    /// A run that nobody has touched. `source` numbers the events.
+    /// A run that nobody has touched. `source` numbers the events; `stop_flag` is set when it shall end.
     ///
     /// # Errors
     /// When the recording to be replayed is not of such a run.
-    pub fn new(options: LiveOptions, identity: Identity, source: Source) -> Result<Self, EngineError> {
+    pub fn new(
+        options: LiveOptions,
+        identity: Identity,
+        source: Source,
+        stop_flag: Arc<AtomicBool>,
+    ) -> Result<Self, EngineError> {
         let replay = match options.replay {
             None => None,
             Some(recording) => Some(Replay::new(recording, &identity)?),
         };
-        Ok(Self {
+        let mut live = Self {
             hold: options.hold && options.inbox.is_some(),
             inbox: options.inbox,
             realtime: options.realtime,
@@ -164,6 +189,10 @@ impl Live {
             driver_ended: None,
             links_changed: false,
             source,
+            end_counts: !identity.scenario.ports.is_empty(),
+            bell: options.bell,
+            stop_flag,
+            wall: WallClock::new(options.spin_ns),
             identity,
             log: None,
             busy: options.realtime || options.drive || replay.is_some(),
@@ -176,7 +205,12 @@ impl Live {
             pacer: None,
             last_ns: 0,
             held: None,
-        })
+        };
+        if live.end_counts {
+            // A run that is killed can be repeated, too.
+            live.begin_log()?;
+        }
+        Ok(live)
     }
 
     /// Whether [`Live::attend`] has something to do.
@@ -239,6 +273,20 @@ impl Live {
         None
     }
 
+    /// The wall clock, if the run goes with it.
+    pub fn clock(&self) -> Option<Clock> {
+        self.realtime.then(|| self.wall.clock.clone())
+    }
+
+    /// How often the run was too late to catch up.
+    pub fn slips(&self) -> Slips {
+        self.wall.slips
+    }
+
+    fn stop_flag_is_set(&self) -> bool {
+        self.stop_flag.load(Ordering::Relaxed)
+    }
+
     /// Whether a client wants the run to end.
     #[inline]
     pub fn is_stopped(&self) -> bool {
@@ -294,7 +342,10 @@ impl Live {
             self.nap(NAP, network, due_ns)?;
             return Ok(None);
         }
-        let (wall, next_ns) = (Instant::now(), network.windows.earliest_ns().min(due_ns));
+        if self.realtime {
+            return self.attend_realtime(network, due_ns);
+        }
+        let (wall, next_ns) = (host_clock_ns(), network.windows.earliest_ns().min(due_ns));
         let pacer = self
             .pacer
             .get_or_insert_with(|| Pacer::new(wall, network.windows.done_ns()));
@@ -304,8 +355,7 @@ impl Live {
             return Ok(None);
         }
         pacer.fall_behind(next_ns, wall);
-        // Windows that nobody watches are the same as without a pacer, so that the run ends at the same time.
-        Ok(Some(if watched { due_ns.min(slice_ns) } else { due_ns }))
+        Ok(Some(due_ns.min(slice_ns)))
     }
 
     /// Waits for a client, and hears it.
@@ -445,7 +495,7 @@ impl Live {
         for client in std::mem::take(&mut self.stoppers) {
             client.reply(&Reply::RunOver);
         }
-        if self.log.is_none() {
+        if self.log.is_none() && !self.end_counts {
             return Ok(());
         }
         // A recording ends between windows, too; where its replay ends is where it did.
@@ -468,7 +518,7 @@ impl Live {
     /// When something that a client does now happens, ns: after all that has happened, and in order. A run that is behind
     /// the wall clock hears it at once.
     fn now_ns(&mut self, network: &mut Network<'_>, due_ns: u64) -> u64 {
-        let paced_ns = self.pacer.map_or(0, |pacer| pacer.virtual_ns(Instant::now()));
+        let paced_ns = self.pacer.map_or(0, |pacer| pacer.virtual_ns(host_clock_ns()));
         let next_ns = network.windows.earliest_ns().min(due_ns);
         self.last_ns = self.last_ns.max(paced_ns.min(next_ns)).max(network.windows.done_ns());
         self.last_ns
@@ -754,7 +804,13 @@ impl Live {
     }
 
     fn write_down(&mut self, record: InputRecord) -> Result<(), EngineError> {
-        let failed = |error: io::Error| EngineError::InputLog(error);
+        self.begin_log()?;
+        let log = self.log.as_mut().expect("it was made just now");
+        log.append(&record).map_err(EngineError::InputLog)
+    }
+
+    /// Sees to a log, in which nothing may be.
+    fn begin_log(&mut self) -> Result<(), EngineError> {
         if self.log.is_none() {
             let header = InputHeader {
                 input_version: INPUT_VERSION,
@@ -762,10 +818,9 @@ impl Live {
                 seed: self.identity.seed,
             };
             let file = self.identity.out.input_log()?;
-            self.log = Some(InputLog::new(file, &header).map_err(failed)?);
+            self.log = Some(InputLog::new(file, &header).map_err(EngineError::InputLog)?);
         }
-        let log = self.log.as_mut().expect("it was made just now");
-        log.append(&record).map_err(failed)
+        Ok(())
     }
 }
 

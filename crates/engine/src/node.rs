@@ -23,11 +23,13 @@ use crate::error::EngineError;
 use crate::event::{Event, EventQueue, Key, Source};
 use crate::host::{NodeHost, ProcessNews};
 use crate::interrupts::Verdict;
+use crate::lateness::Lateness;
 use crate::lifecycle::Action;
+use crate::outside::Leaving;
 use crate::programs::Programs;
 use crate::shared::Shared;
 use crate::window::{Kernel, Outbox};
-use crate::wire::Port;
+use crate::wire::{Peer, Port};
 use interact::{CLIENT_KEY, Interaction};
 use isolate::Isolation;
 use power::Machine;
@@ -73,6 +75,10 @@ pub struct Node {
     pub ports: Vec<Port>,
     /// Its programs.
     pub programs: Programs,
+    /// What it has sent to ports since they looked.
+    pub leaving: Vec<Leaving>,
+    /// How late it is, where that is of interest.
+    pub lateness: Option<Box<Lateness>>,
     machine: Machine,
     /// Its programs in earlier lives.
     past: Vec<Programs>,
@@ -122,6 +128,8 @@ impl Node {
             number,
             ports,
             programs,
+            leaving: Vec::new(),
+            lateness: None,
             machine: Machine::On(instance),
             past: Vec::new(),
             past_syscalls: 0,
@@ -227,6 +235,11 @@ impl Node {
         });
         due_ns.sort_unstable();
         due_ns
+    }
+
+    /// Takes an event from outside of the run.
+    pub fn take_in(&mut self, event: Event<Body>) {
+        self.queue.push(event);
     }
 
     /// Runs all that is due at `at_ns` in one entry.
@@ -396,22 +409,27 @@ impl Node {
             number,
             now_ns,
             frames_untold,
+            leaving,
             ..
         } = self;
         let instance = machine.kernel_mut();
         *frames_untold += sent.len() as u64;
         for Transmitted { frame, nic, irq } in sent.drain(..) {
             let port = &mut ports[nic as usize];
-            let (peer, peer_nic) = (port.peer, port.peer_nic);
+            let peer = port.peer;
             let departure_ns = port.transmit(*now_ns, frame, |at_ns, frame| {
+                let (to, nic) = match peer {
+                    Peer::Node { number, nic } => (number, nic),
+                    Peer::Outside(port) => return leaving.push(Leaving { at_ns, port, frame }),
+                };
                 let event = Event {
                     key: source.key(at_ns),
-                    body: Body::Deliver { nic: peer_nic, frame },
+                    body: Body::Deliver { nic, frame },
                 };
-                if peer == *number {
+                if to == *number {
                     queue.push(event);
                 } else {
-                    outbox.send(peer, event);
+                    outbox.send(to, event);
                 }
             })?;
             instance.nic(nic).push_done(departure_ns);
@@ -604,6 +622,15 @@ impl Node {
         }
     }
 
+    /// A window begins: how late it is.
+    #[cold]
+    fn note_lateness(&mut self) {
+        let at_ns = self.next_ns();
+        if let Some(lateness) = &mut self.lateness {
+            lateness.note(at_ns);
+        }
+    }
+
     /// Adds what happened to the progress for a display.
     fn tell_progress(&mut self) {
         let Machine::On(kernel) = &self.machine else {
@@ -651,6 +678,9 @@ impl Kernel for Node {
     fn run_window(&mut self, end_ns: u64, outbox: &mut Outbox<Body>) -> Result<(), EngineError> {
         if let Some(debug) = self.debug {
             debug(self.name());
+        }
+        if self.lateness.is_some() {
+            self.note_lateness();
         }
         loop {
             let at_ns = self.next_ns();

@@ -1,40 +1,43 @@
-//! Ties virtual time to the wall clock while somebody watches.
+//! Ties virtual time to the wall clock: while somebody watches, and in real time.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How far a run may fall behind the wall clock before it gives up catching up.
-const LAG_MAX: Duration = Duration::from_millis(100);
+/// How far a run may fall behind the wall clock before it gives up catching up, ns.
+const LAG_MAX_NS: u64 = 100_000_000;
 
 /// A pair of equal times.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
-    wall: Instant,
+    /// On the host's monotonic clock.
+    wall_ns: u64,
     virtual_ns: u64,
 }
 
 impl Pacer {
     /// It is `virtual_ns` now.
-    pub fn new(wall: Instant, virtual_ns: u64) -> Self {
-        Self { wall, virtual_ns }
+    pub fn new(wall_ns: u64, virtual_ns: u64) -> Self {
+        Self { wall_ns, virtual_ns }
     }
 
-    /// The virtual time to be reached at `wall`, ns.
-    pub fn virtual_ns(&self, wall: Instant) -> u64 {
-        let passed = wall.saturating_duration_since(self.wall);
-        self.virtual_ns.saturating_add(passed.as_nanos() as u64)
+    /// The virtual time to be reached at `wall_ns`, ns.
+    #[inline]
+    pub fn virtual_ns(&self, wall_ns: u64) -> u64 {
+        self.virtual_ns.saturating_add(wall_ns.saturating_sub(self.wall_ns))
     }
 
-    /// How long to wait at `wall` for virtual time `at_ns`.
-    pub fn wait_for(&self, at_ns: u64, wall: Instant) -> Duration {
-        Duration::from_nanos(at_ns.saturating_sub(self.virtual_ns(wall)))
+    /// How long to wait at `wall_ns` for virtual time `at_ns`.
+    pub fn wait_for(&self, at_ns: u64, wall_ns: u64) -> Duration {
+        Duration::from_nanos(at_ns.saturating_sub(self.virtual_ns(wall_ns)))
     }
 
-    /// The run is only at `at_ns`: if that is too far behind, time goes on from there.
-    pub fn fall_behind(&mut self, at_ns: u64, wall: Instant) {
-        let lag_ns = self.virtual_ns(wall).saturating_sub(at_ns);
-        if lag_ns > LAG_MAX.as_nanos() as u64 {
-            *self = Self::new(wall, at_ns);
+    /// The run is only at `at_ns`: if that is too far behind, time goes on from there. How much was given up then, ns.
+    pub fn fall_behind(&mut self, at_ns: u64, wall_ns: u64) -> Option<u64> {
+        let lag_ns = self.virtual_ns(wall_ns).saturating_sub(at_ns);
+        if lag_ns <= LAG_MAX_NS {
+            return None;
         }
+        *self = Self::new(wall_ns, at_ns);
+        Some(lag_ns)
     }
 }
 
@@ -44,15 +47,15 @@ mod tests {
 
     #[test]
     fn virtual_time_goes_with_the_wall_clock_and_does_not_catch_up_for_long() {
-        let start = Instant::now();
-        let mut pacer = Pacer::new(start, 5_000);
-        let later = start + Duration::from_millis(300);
+        let mut pacer = Pacer::new(7_000, 5_000);
+        let later = 7_000 + 300_000_000;
         assert_eq!(pacer.virtual_ns(later), 300_005_000);
         assert_eq!(pacer.wait_for(300_006_000, later), Duration::from_micros(1));
         assert_eq!(pacer.wait_for(1, later), Duration::ZERO);
-        pacer.fall_behind(250_000_000, later);
+        assert_eq!(pacer.fall_behind(250_000_000, later), None);
         assert_eq!(pacer.virtual_ns(later), 300_005_000, "a little late is made up for");
-        pacer.fall_behind(100_000_000, later);
+        assert_eq!(pacer.fall_behind(100_000_000, later), Some(200_005_000));
         assert_eq!(pacer.virtual_ns(later), 100_000_000);
+        assert_eq!(pacer.virtual_ns(0), 100_000_000, "no clock goes back");
     }
 }

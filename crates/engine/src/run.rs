@@ -15,8 +15,8 @@ use windtunnel_base::SimTime;
 use windtunnel_process::InputRecord;
 use windtunnel_process::trap::TrapThread;
 use windtunnel_results::{
-    ChangedBy, Cost, Ended, Event as Told, EventLog, FileRecord, Manifest, OutDir, ProgramEvent, ProgramRecord,
-    RunDigest, SUMMARY_VERSION, Summary, Trail,
+    ChangedBy, Cost, Ended, Event as Told, EventLog, FileRecord, LatenessSummary, LinkSummary, Manifest, OutDir,
+    ProgramEvent, ProgramRecord, RunDigest, SUMMARY_VERSION, Summary, Trail,
 };
 use windtunnel_scenario::{Event, LinkSpec, Scenario};
 
@@ -25,11 +25,13 @@ use crate::error::EngineError;
 use crate::event::Source;
 use crate::flows;
 use crate::host_memory::MemoryGuard;
+use crate::lateness::{self, Lateness};
 use crate::links::Links;
 use crate::live::{Identity, Live, LiveOptions, Network};
 use crate::machine::Machines;
 use crate::measure::Measure;
 use crate::node::{Body, Node, Switched};
+use crate::outside::Outside;
 use crate::programs::Programs;
 use crate::roots::Roots;
 use crate::shared::{Progress, Shared};
@@ -100,6 +102,10 @@ pub struct Simulation {
     source: Source,
     stop_flag: Arc<AtomicBool>,
     live: Live,
+    outside: Option<Box<Outside>>,
+    /// Beyond this a window is late, ns.
+    late_limit_ns: u64,
+    scenario: Scenario,
     debug: Option<DebugHooks>,
     files: Arc<windtunnel_process::Shared>,
     machines: Machines,
@@ -158,8 +164,13 @@ impl Simulation {
     pub fn new(scenario: &Scenario, mut options: Options) -> Result<Self, EngineError> {
         let mut books = build::books(scenario, &options);
         books.out.write_manifest(&books.manifest)?;
-        let live = std::mem::take(&mut options.live);
-        let live = match make_live(scenario, live, &books) {
+        let mut live = std::mem::take(&mut options.live);
+        let source = Source::new(build::FIRST_KERNEL + scenario.nodes.len() as u32 + 1);
+        // Before the traps, which threads inherit that a port may need for a moment.
+        let outside = Outside::new(scenario, live.outside.take().as_deref(), &books, source);
+        let stop_flag = options.stop_flag.clone();
+        let live = outside.and_then(|outside| Ok((make_live(scenario, live, &books, stop_flag)?, outside)));
+        let (live, outside) = match live {
             Ok(live) => live,
             Err(error) => {
                 books.note_error(&error);
@@ -187,6 +198,9 @@ impl Simulation {
                 source: parts.source,
                 stop_flag,
                 live,
+                outside,
+                late_limit_ns: scenario.run.realtime.late_limit.as_ns(),
+                scenario: scenario.clone(),
                 debug,
                 files: parts.files,
                 machines: parts.machines,
@@ -208,6 +222,7 @@ impl Simulation {
     pub fn run(mut self) -> Result<RunOutcome, EngineError> {
         let run = blame_host(self.run_windows())
             .and_then(|ended| self.live.finish(ended, self.windows.done_ns()).map(|()| ended))
+            .and_then(|ended| self.close_outside().map(|()| ended))
             .and_then(|ended| self.check_setup(ended))
             .and_then(|ended| self.flush_captures().map(|()| ended))
             .and_then(|ended| self.end_measurements(ended).map(|()| ended));
@@ -236,6 +251,11 @@ impl Simulation {
     }
 
     fn run_windows(&mut self) -> Result<Ended, EngineError> {
+        if let Some(clock) = self.live.clock() {
+            for node in &mut self.nodes {
+                node.lateness = Some(Box::new(Lateness::new(clock.clone(), self.late_limit_ns)));
+            }
+        }
         let mut events = std::mem::take(&mut self.events).into_iter().peekable();
         let mut lookahead_ns = Links::lookahead_ns(&self.nodes);
         let mut stop_ns = self.live.stop_ns(self.stop_ns);
@@ -245,7 +265,8 @@ impl Simulation {
                 return Ok(self.live.interrupted());
             }
             let event_ns = events.peek().map_or(u64::MAX, |event| event.at.as_ns());
-            let due_ns = stop_ns.min(event_ns).min(self.live.replay_ns());
+            let arrival_ns = self.outside.as_ref().map_or(u64::MAX, |outside| outside.replay_ns());
+            let due_ns = stop_ns.min(event_ns).min(self.live.replay_ns()).min(arrival_ns);
             let limit_ns = self.attend(due_ns)?;
             if self.live.take_links_changed() {
                 lookahead_ns = Links::lookahead_ns(&self.nodes);
@@ -254,6 +275,7 @@ impl Simulation {
             match self.step(lookahead_ns, limit_ns)? {
                 Step::Ran(start_ns, _) => self.books.shared.progress.virtual_ns.store(start_ns, Ordering::Relaxed),
                 Step::Idle if limit_ns < due_ns => {}
+                Step::Idle if due_ns == arrival_ns && due_ns < stop_ns => self.replay_outside(due_ns)?,
                 Step::Idle if due_ns == stop_ns => match self.at_end(Ended::Stop, stop_ns) {
                     Some(ended) => return Ok(ended),
                     None => stop_ns = u64::MAX,
@@ -267,6 +289,7 @@ impl Simulation {
                             &self.links,
                             &mut self.measure,
                             &self.machines,
+                            None,
                         ),
                         due_ns,
                     )?;
@@ -277,12 +300,16 @@ impl Simulation {
                             &self.links,
                             &mut self.measure,
                             &self.machines,
+                            None,
                         );
                         let (action, by) = (&event.action, ChangedBy::Scenario);
                         self.links.change(&mut network, &mut self.source, due_ns, action, by)?;
                     }
                     lookahead_ns = Links::lookahead_ns(&self.nodes);
                 }
+            }
+            if self.outside.is_some() {
+                self.look_outside();
             }
             self.live.deliver(&mut self.nodes);
             if self.all_done() && events.peek().is_none() && !self.live.keeps_running() {
@@ -292,6 +319,29 @@ impl Simulation {
                 }
             }
         }
+    }
+
+    /// Takes what nodes have sent to ports. A replay sends it nowhere.
+    fn look_outside(&mut self) {
+        if let Some(outside) = &mut self.outside {
+            outside.collect(&mut self.nodes);
+            outside.send(self.windows.done_ns());
+        }
+    }
+
+    /// What came from outside at `at_ns` in the recorded run comes again.
+    fn replay_outside(&mut self, at_ns: u64) -> Result<(), EngineError> {
+        match &mut self.outside {
+            Some(outside) => outside.replay(&mut self.nodes, &mut self.windows, at_ns),
+            None => Ok(()),
+        }
+    }
+
+    /// The last of what passes ports, and of the recording.
+    fn close_outside(&mut self) -> Result<(), EngineError> {
+        // What came after all that was run counts on its link, and does not arrive.
+        self.replay_outside(u64::MAX)?;
+        self.outside.as_mut().map_or(Ok(()), |outside| outside.flush())
     }
 
     /// A run that came to its end while nodes were still being set up has shown nothing.
@@ -346,6 +396,7 @@ impl Simulation {
                 &self.links,
                 &mut self.measure,
                 &self.machines,
+                self.outside.as_deref_mut(),
             ),
             due_ns,
         )
@@ -355,6 +406,7 @@ impl Simulation {
         self.has_programs
             && self.books.shared.busy_nodes.load(Ordering::Relaxed) == 0
             && !self.nodes.iter().any(Node::awaits_frame)
+            && !self.outside.as_ref().is_some_and(|outside| outside.has_leaving())
     }
 
     /// Makes the memory of all nodes accessible again, where they were isolated.
@@ -442,7 +494,13 @@ impl Simulation {
                 .map(|(programs, index)| programs.summary(index))
                 .chain(self.nodes.iter().flat_map(Node::client_summaries))
                 .collect(),
-            links: self.links.summaries(&self.nodes),
+            links: self.link_summaries(),
+            ports: self
+                .outside
+                .as_ref()
+                .map(|outside| outside.summaries())
+                .unwrap_or_default(),
+            lateness: self.lateness(),
             warnings: self.books.shared.warnings().list().to_vec(),
             failed_expectations: failed_expectations.clone(),
         };
@@ -473,6 +531,26 @@ impl Simulation {
             summary,
             failed_expectations,
         })
+    }
+
+    fn link_summaries(&self) -> Vec<LinkSummary> {
+        let mut links = self.links.summaries(&self.nodes);
+        if let Some(outside) = &self.outside {
+            links.extend(outside.links(&self.scenario, &self.nodes));
+        }
+        links
+    }
+
+    /// How late the run was, if it went with the wall clock, with warnings if that was too late.
+    fn lateness(&self) -> Option<LatenessSummary> {
+        self.live.clock()?;
+        let nodes = self.nodes.iter();
+        let nodes = nodes.filter_map(|node| Some((node.name(), &**node.lateness.as_ref()?)));
+        let lateness = lateness::summary(nodes, self.late_limit_ns, self.live.slips());
+        for (code, text) in lateness::warnings(&lateness) {
+            self.books.shared.warn(code, None, &text);
+        }
+        Some(lateness)
     }
 
     /// Every process of the scenario, in each life of its node: the programs of that, and its number among them.
@@ -571,6 +649,7 @@ fn network<'a>(
     links: &'a Links,
     measure: &'a mut Option<Measure>,
     machines: &'a Machines,
+    outside: Option<&'a mut Outside>,
 ) -> Network<'a> {
     Network {
         nodes,
@@ -578,6 +657,7 @@ fn network<'a>(
         links,
         measure,
         machines,
+        outside,
     }
 }
 
@@ -593,7 +673,12 @@ fn make_measure(scenario: &Scenario, links: &Links, books: &Books) -> Result<Opt
 }
 
 /// The live part of a run, which numbers its events after those of all kernels.
-fn make_live(scenario: &Scenario, options: LiveOptions, books: &Books) -> Result<Live, EngineError> {
+fn make_live(
+    scenario: &Scenario,
+    options: LiveOptions,
+    books: &Books,
+    stop_flag: Arc<AtomicBool>,
+) -> Result<Live, EngineError> {
     let identity = Identity {
         out: books.out.clone(),
         scenario_sha256: scenario.sha256.clone(),
@@ -610,7 +695,7 @@ fn make_live(scenario: &Scenario, options: LiveOptions, books: &Books) -> Result
         books.shared.warn("replay_differs", None, text);
     }
     let source = Source::new(build::FIRST_KERNEL + scenario.nodes.len() as u32);
-    Live::new(options, identity, source)
+    Live::new(options, identity, source, stop_flag)
 }
 
 /// The digests of all interfaces on their way.

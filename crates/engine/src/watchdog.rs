@@ -312,6 +312,8 @@ fn report(shared: &Shared, words: &LastWords, text: String, hint: &str) {
         frames: shared.progress.frames.load(Ordering::Relaxed),
         processes: shared.processes().values().cloned().collect(),
         links: Vec::new(),
+        ports: Vec::new(),
+        lateness: None,
         warnings: shared.warnings().list().to_vec(),
         failed_expectations: vec![text.clone()],
     };

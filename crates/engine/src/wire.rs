@@ -11,15 +11,27 @@ use windtunnel_results::{Direction, InterfaceDigest, PcapWriter, ResultsError, f
 use crate::flows::Flows;
 use crate::interrupts::Interrupts;
 
+/// What is at the other end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A NIC of a kernel.
+    Node {
+        /// Number of the kernel.
+        number: u32,
+        /// Number of the NIC.
+        nic: u32,
+    },
+    /// The port to the outside of this number.
+    Outside(u32),
+}
+
 /// A NIC's place in the network.
 #[derive(Debug)]
 pub struct Port {
     /// Direction of the link that leads away from here.
     pub link: Link,
-    /// Kernel at the other end.
-    pub peer: u32,
-    /// NIC of that kernel.
-    pub peer_nic: u32,
+    /// The other end.
+    pub peer: Peer,
     /// Digest of all that crosses the NIC, if there is to be one.
     pub digest: Option<InterfaceDigest>,
     /// Capture of all that crosses the NIC, if wanted.
@@ -48,11 +60,10 @@ const HASH_HIGH: usize = 1;
 
 impl Port {
     /// A port at which nothing has happened.
-    pub fn new(link: Link, peer: u32, peer_nic: u32, digest: bool, capture: Option<PcapWriter>) -> Self {
+    pub fn new(link: Link, peer: Peer, digest: bool, capture: Option<PcapWriter>) -> Self {
         Self {
             link,
             peer,
-            peer_nic,
             digest: digest.then(InterfaceDigest::new),
             capture,
             flows: None,
@@ -98,6 +109,11 @@ impl Port {
             deliver(last.at.as_ns(), self.on_arrival(frame, last));
         }
         Ok(verdict.departure.as_ns())
+    }
+
+    /// How long a frame that leaves at `now` would wait for the wire, ns.
+    pub fn wait_ns(&self, now: SimTime) -> u64 {
+        self.link.wait_ns(now)
     }
 
     /// The frame as it arrives.
@@ -159,7 +175,8 @@ mod tests {
     fn port(change: impl FnOnce(&mut LinkParams)) -> Port {
         let mut params = LinkParams::new(Rate::from_mbps(1000), SimDuration::from_ms(1));
         change(&mut params);
-        Port::new(Link::new(params, Rng::new(1, "test")), 1, 0, true, None)
+        let peer = Peer::Node { number: 1, nic: 0 };
+        Port::new(Link::new(params, Rng::new(1, "test")), peer, true, None)
     }
 
     fn send(port: &mut Port, now_ns: u64, bytes: &[u8]) -> (u64, Vec<(u64, Frame)>) {

@@ -93,6 +93,11 @@ impl Link {
         }
     }
 
+    /// How long a frame that is offered at `now` would wait for the wire, ns.
+    pub fn wait_ns(&self, now: SimTime) -> u64 {
+        self.wire.free_at().as_ns().saturating_sub(now.as_ns())
+    }
+
     /// Offers a frame of `len_bytes` (Ethernet header to end of payload, no FCS). Offers must not go back in time.
     pub fn offer(&mut self, now: SimTime, len_bytes: u32) -> Verdict {
         assert!(

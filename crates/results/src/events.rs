@@ -298,6 +298,8 @@ mod tests {
             frames: 0,
             processes: vec![process(Some(4), Some(8)), process(Some(2), None), process(None, None)],
             links: Vec::new(),
+            ports: Vec::new(),
+            lateness: None,
             warnings: Vec::new(),
             failed_expectations: Vec::new(),
         };

@@ -53,7 +53,9 @@ pub use out_dir::{ExistingFiles, OutDir, ProcessLogs};
 pub use pcap::PcapWriter;
 pub use samples::{MptcpLine, QdiscLine, TcpLine};
 pub use series::{Line, Series};
-pub use summary::{DirectionSummary, LinkSummary, ProcessSummary, SUMMARY_VERSION, Summary};
+pub use summary::{
+    DirectionSummary, LatenessSummary, LinkSummary, NodeLateness, PortSummary, ProcessSummary, SUMMARY_VERSION, Summary,
+};
 pub use trail::{InterfaceTrail, Mark, TRAIL_VERSION, Trail};
 pub use warnings::{Warning, Warnings};
 pub use windtunnel_base::hashes::hex;

@@ -20,7 +20,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use windtunnel_base::result_files::{
-    self, CONTROL, EVENTS, FILES, FLOWS, INPUT, LINKS, MANIFEST, MPTCP, PCAP, QDISCS, SUMMARY, TCP, TRAIL,
+    self, CONTROL, EVENTS, FILES, FLOWS, INPUT, LINKS, MANIFEST, MPTCP, OUTSIDE, PCAP, QDISCS, SUMMARY, TCP, TRAIL,
 };
 
 /// Enough for summary and manifest of some hundred programs.
@@ -163,6 +163,11 @@ impl OutDir {
     /// Starts the log of what clients did to the run: `input.jsonl`.
     pub fn input_log(&self) -> Result<File> {
         self.new_file(INPUT)
+    }
+
+    /// Starts the log of what came from outside: `outside.bin`.
+    pub fn outside_log(&self) -> Result<File> {
+        self.new_file(OUTSIDE)
     }
 
     /// `links.csv`.

@@ -38,6 +38,12 @@ pub struct Summary {
     pub processes: Vec<ProcessSummary>,
     /// Links in scenario order.
     pub links: Vec<LinkSummary>,
+    /// What passed the ports to the outside; only there if there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortSummary>,
+    /// How late the run was; only there if it went with the wall clock, on which all of it depends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<LatenessSummary>,
     /// What ought to be looked at before trusting the results.
     pub warnings: Vec<Warning>,
     /// One sentence per expectation that did not hold; empty: all held.
@@ -119,6 +125,70 @@ pub struct DirectionSummary {
     pub corrupted_frames: u64,
     /// Frames lost, by cause ("loss", "queue_full", "link_down", ...); causes that did not occur are absent.
     pub drops: BTreeMap<String, u64>,
+}
+
+/// A port to the outside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortSummary {
+    /// Its name.
+    pub name: String,
+    /// What it was, in a sentence; "replay": what had come from there was repeated.
+    pub what: String,
+    /// Frames that came from outside.
+    pub frames_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Frames that the host took.
+    pub frames_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Frames that the port dropped, by cause; causes that did not occur are absent.
+    pub drops: BTreeMap<String, u64>,
+}
+
+/// How late events began, by the host's clock. A window counts once for each node that has something to do in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LatenessSummary {
+    /// Beyond this a window is late, ns.
+    pub limit_ns: u64,
+    /// Windows, for each node.
+    pub windows: u64,
+    /// Those of them that were late.
+    pub late_windows: u64,
+    /// Half of the windows were not later than this, ns.
+    pub p50_ns: u64,
+    /// 99 of 100 were not, ns.
+    pub p99_ns: u64,
+    /// The latest one, ns.
+    pub max_ns: u64,
+    /// How often the run was so late that it gave up catching up.
+    pub slips: u64,
+    /// By how much it is behind the wall clock through that, ns.
+    pub slipped_ns: u64,
+    /// Pairs of a lateness, ns, and of how many windows were that late at most, and later than the pair before says.
+    pub histogram: Vec<[u64; 2]>,
+    /// The same by node.
+    pub nodes: Vec<NodeLateness>,
+}
+
+/// How late a node was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeLateness {
+    /// Its name.
+    pub node: String,
+    /// As in [`LatenessSummary`].
+    pub windows: u64,
+    /// As there.
+    pub late_windows: u64,
+    /// As there, ns.
+    pub p50_ns: u64,
+    /// As there, ns.
+    pub p99_ns: u64,
+    /// As there, ns.
+    pub max_ns: u64,
 }
 
 impl Summary {

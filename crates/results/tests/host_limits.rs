@@ -130,6 +130,8 @@ fn summary_and_manifest_survive_a_round_trip() {
             },
             b_to_a: DirectionSummary::default(),
         }],
+        ports: Vec::new(),
+        lateness: None,
         warnings: vec![Warning {
             code: "partial_call".into(),
             nodes: vec!["h1".into()],

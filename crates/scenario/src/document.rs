@@ -33,7 +33,10 @@ pub(crate) struct Document {
     /// Nodes by name; at least one.
     #[schemars(with = "Entries<NodeDoc>", extend("minProperties" = 1))]
     pub nodes: Spanned<Entries<NodeDoc>>,
-    /// Cables between interfaces.
+    /// Link ends outside the run, by name: where it meets the real network. Such a run goes by the wall clock.
+    #[serde(default)]
+    pub ports: Entries<PortDoc>,
+    /// Cables between interfaces, or between an interface and a port.
     #[serde(default)]
     pub links: Vec<LinkDoc>,
     /// What changes, or is run, at a given time.
@@ -45,8 +48,14 @@ pub(crate) struct Document {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Run")]
 pub(crate) struct RunDoc {
-    /// `virtual` (default): time is the simulation's own.
+    /// `virtual` (default): time is the simulation's own. `realtime`: it goes with the wall clock, as links to ports need it.
     pub mode: Option<Text>,
+    /// In real time: a window that begins later than this after its time is told of in the summary; 1ms by default.
+    #[schemars(with = "Option<DurationText>")]
+    pub late_limit: Option<Text>,
+    /// In real time: so long before a window is due the run waits busily instead of asleep, at most 1ms; 0s by default.
+    #[schemars(with = "Option<DurationText>")]
+    pub spin: Option<Text>,
     /// Virtual time at which the run ends.
     #[schemars(with = "DurationText")]
     pub stop: Text,
@@ -358,11 +367,65 @@ pub(crate) struct StdoutDoc {
     pub matches: Option<Words>,
 }
 
+/// A link end outside the run: exactly one of `tap`, `interface`, `udp`, `vxlan` and `stream`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Port")]
+pub(crate) struct PortDoc {
+    /// A TAP interface of the host, made for the run: its name, or `auto`.
+    pub tap: Option<Text>,
+    /// An existing interface of the host.
+    pub interface: Option<Text>,
+    /// Frames in UDP to another run.
+    pub udp: Option<UdpDoc>,
+    /// VXLAN to one peer.
+    pub vxlan: Option<VxlanDoc>,
+    /// A stream socket as QEMU and passt speak it: path of a Unix socket, `@name` of an abstract one, or `tcp:ADDRESS:PORT`.
+    pub stream: Option<Text>,
+    /// Of a TAP: the host's addresses on it, with prefix length: one or a list.
+    pub address: Option<Words>,
+    /// Of a TAP, an interface or VXLAN: its MTU in bytes.
+    #[schemars(with = "Option<u32>")]
+    pub mtu: Option<Text>,
+    /// Of a TAP: file of the network namespace it is made in, as in /run/netns/NAME.
+    pub netns: Option<Text>,
+    /// Of a stream: wait for the peer to connect, instead of connecting to it.
+    pub listen: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Udp")]
+pub(crate) struct UdpDoc {
+    /// Address and port to receive at.
+    pub local: Text,
+    /// Address and port of the other end.
+    pub peer: Text,
+    /// File with a shared key: 64 hexadecimal digits.
+    pub key: Option<Text>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Vxlan")]
+pub(crate) struct VxlanDoc {
+    /// Number of the virtual network.
+    #[schemars(with = "u32")]
+    pub vni: Text,
+    /// Address to receive at.
+    pub local: Text,
+    /// Address of the other end.
+    pub peer: Text,
+    /// UDP port at both ends; 4789 by default.
+    #[schemars(with = "Option<u16>")]
+    pub port: Option<Text>,
+}
+
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Link")]
 pub(crate) struct LinkDoc {
-    /// The two ends.
+    /// The two ends: interfaces, of which one may be a port.
     #[schemars(with = "[EndpointText; 2]")]
     pub endpoints: Words,
     /// Values of both directions.

@@ -20,6 +20,6 @@ pub use expect::{End, Expect, Outcome, StdoutCheck};
 pub use ipnet::IpNet;
 pub use model::{
     Action, Caution, Cpu, Event, Exec, FileContent, FileSpec, Interface, LinkSpec, Measures, Nic, NicModel, Node,
-    NodeKind, Offload, Preempt, Process, Root, Route, Run, Scenario, User,
+    NodeKind, Offload, PortEnd, Preempt, Process, Realtime, Root, Route, Run, Scenario, User,
 };
 pub use schema::json_schema;

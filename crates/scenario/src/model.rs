@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use windtunnel_base::{ByteCost, IfaceId, NodeId, SimDuration, SimTime};
 use windtunnel_links::{LinkChange, LinkParams};
+use windtunnel_ports::PortSpec;
 
 use crate::expect::Expect;
 
@@ -21,6 +22,8 @@ pub struct Scenario {
     pub nodes: Vec<Node>,
     /// In the order of the file.
     pub links: Vec<LinkSpec>,
+    /// Link ends outside the run, each with its link, in the order of the file.
+    pub ports: Vec<PortEnd>,
     /// By time, and in the order of the file at the same time.
     pub events: Vec<Event>,
     /// What is allowed, but may not be meant.
@@ -55,6 +58,29 @@ pub struct Run {
     pub measure: Measures,
     /// Whether programs are kept from the memory of other nodes.
     pub isolate: bool,
+    /// How time goes on.
+    pub realtime: Realtime,
+}
+
+/// How a run goes with the wall clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Realtime {
+    /// Whether it does.
+    pub wanted: bool,
+    /// Beginning later than this after its time is told of.
+    pub late_limit: SimDuration,
+    /// The last part of a wait that is spent awake.
+    pub spin: SimDuration,
+}
+
+impl Default for Realtime {
+    fn default() -> Self {
+        Self {
+            wanted: false,
+            late_limit: SimDuration::from_ms(1),
+            spin: SimDuration::ZERO,
+        }
+    }
 }
 
 /// How often what is measured; none: not at all.
@@ -379,6 +405,42 @@ pub struct LinkSpec {
     pub a_to_b: LinkParams,
     /// From `b` to `a`.
     pub b_to_a: LinkParams,
+}
+
+/// A link end outside the run, and the cable to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortEnd {
+    /// Unique, also among the names of nodes.
+    pub name: String,
+    /// What it is.
+    pub spec: PortSpec,
+    /// The end inside.
+    pub end: IfaceId,
+    /// From inside to the port.
+    pub outward: LinkParams,
+    /// From the port to inside.
+    pub inward: LinkParams,
+}
+
+impl PortEnd {
+    /// The host's addresses there.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        match &self.spec {
+            PortSpec::Tap { addresses, .. } => addresses.iter().map(|subnet| subnet.address).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What it is, in a word.
+    pub fn kind(&self) -> &'static str {
+        match &self.spec {
+            PortSpec::Tap { .. } => "tap",
+            PortSpec::Interface { .. } => "interface",
+            PortSpec::Udp { .. } => "udp",
+            PortSpec::Vxlan { .. } => "vxlan",
+            PortSpec::Stream { .. } => "stream",
+        }
+    }
 }
 
 /// Something that changes while the run goes on.

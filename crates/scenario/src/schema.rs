@@ -41,7 +41,7 @@ text_schema! {
     ProbabilityText: r"^[0-9]+(\.[0-9]+)?(%|ppm|ppb)$", "A probability, for instance 0.01%.";
     QueueText: r"^(nic|[0-9]+p|[0-9]+(\.[0-9]+)?(B|kB|MB|GB|KiB|MiB|GiB))$",
         "nic (the sender's own queue), packets as in 100p, or bytes as in 64kB.";
-    EndpointText: r"^[^:]+:[^:]+$", "An interface of a node, for instance h1:eth0.";
+    EndpointText: r"^[^:]+(:[^:]+)?$", "An interface of a node, for instance h1:eth0, or the name of a port.";
     EpochText: r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)?$",
         "A date, or date and time in UTC: 2026-01-01 or 2026-01-01T12:00:00Z.";
     MacText: r"^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$", "An Ethernet address, for instance 02:00:00:00:00:01.";

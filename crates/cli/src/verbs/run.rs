@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use windtunnel_base::result_files::{INPUT, OUTSIDE};
 use windtunnel_base::{SimDuration, hashes};
-use windtunnel_control::{Hello, LINK, PROTOCOL, Recording, Server};
+use windtunnel_control::{Bell, Hello, LINK, PROTOCOL, Recording, Ringer, Server, bell};
 use windtunnel_engine::{
     DebugHooks, EngineError, LiveOptions, Options, Progress, Roots, RunOutcome, Simulation, stray_write,
 };
@@ -58,8 +59,8 @@ pub struct Args {
     /// Keep programs from the memory of other nodes: a stray pointer ends in SIGSEGV, and the summary says whose it was. Costs time
     #[arg(long)]
     isolate: bool,
-    /// Repeat what was typed into another run of this scenario, as its input.jsonl has it
-    #[arg(long, value_name = "FILE", conflicts_with = "hold")]
+    /// Repeat what happened to another run of this scenario, in virtual time: what was typed, and what came from outside through ports. Its output folder, or the input.jsonl there
+    #[arg(long, value_name = "DIR", conflicts_with = "hold")]
     replay: Option<PathBuf>,
     /// Print summary.json, and nothing else, to standard output
     #[arg(long)]
@@ -127,12 +128,20 @@ pub fn run(args: &Args) -> Outcome {
     if let Some(interval) = args.measure {
         scenario.run.set_measure(interval).map_err(Failure::user)?;
     }
-    let replay = match &args.replay {
-        None => None,
-        Some(path) => Some(Recording::read(path).map_err(|error| {
-            Failure::user(error.to_string()).hint("name the input.jsonl in the output folder of a run")
-        })?),
-    };
+    let (replay, outside) = recording(args, &scenario)?;
+    let realtime = args.realtime || scenario.run.realtime.wanted && args.replay.is_none();
+    if let Some(port) = scenario.ports.first().filter(|_| !realtime && args.replay.is_none()) {
+        return Err(Failure::user(format!(
+            "port `{}` leads outside, where time is that of the wall clock, and this run is in virtual time",
+            port.name
+        ))
+        .hint("write `run: {mode: realtime}` or give `--realtime`; `--replay DIR` repeats a run that was recorded"));
+    }
+    if args.drive && scenario.run.realtime.wanted {
+        return Err(Failure::user(
+            "a run that goes with the wall clock (`run: {mode: realtime}`) cannot be driven",
+        ));
+    }
     if let (Some(recording), None) = (&replay, args.seed) {
         scenario.run.seed = recording.header.seed;
     }
@@ -149,7 +158,8 @@ pub fn run(args: &Args) -> Outcome {
     };
     super::check_current_dir(&args.out)?;
     let stop_flag = Arc::new(AtomicBool::new(false));
-    let signal = catch_signals(&stop_flag, args.debugger)?;
+    let (ringer, bell) = ring_and_bell(realtime)?;
+    let signal = catch_signals(&stop_flag, args.debugger, ringer.clone())?;
     let roots = match open_roots(&scenario, &stop_flag, args.quiet) {
         Err(EngineError::Root {
             source: ImageError::Interrupted,
@@ -178,23 +188,49 @@ pub fn run(args: &Args) -> Outcome {
         live: LiveOptions {
             inbox: None,
             hold: args.hold,
-            realtime: args.realtime,
+            realtime,
             drive: args.drive,
             replay,
+            outside,
+            bell,
+            spin_ns: scenario.run.realtime.spin.as_ns(),
         },
     };
     // Until the end of this function: clients hear of the end when it is known.
     let mut door = None;
     if args.replay.is_none() {
-        door = open_door(args, &scenario, &mut options)?;
+        door = open_door(args, &scenario, &mut options, ringer)?;
     }
     let socket = door.as_ref().map(|door: &Door| door.server.socket());
-    let line = ProgressLine::new(args.quiet || args.debugger, socket, args.hold || args.realtime);
+    let line = ProgressLine::new(args.quiet || args.debugger, socket, args.hold || realtime);
     let isolated = scenario.run.isolate;
     match wait(&start(scenario, options)?, &progress, line) {
         Some(outcome) => finish(args, &outcome?, &signal),
         None => Err(after_panic(&out, isolated)),
     }
+}
+
+/// What `--replay` names: what was typed into a run, and the file of what came from outside.
+fn recording(args: &Args, scenario: &Scenario) -> Result<(Option<Recording>, Option<PathBuf>), Failure> {
+    let Some(path) = &args.replay else {
+        return Ok((None, None));
+    };
+    let input = if path.is_dir() { path.join(INPUT) } else { path.clone() };
+    let recording = Recording::read(&input).map_err(|error| {
+        Failure::user(error.to_string()).hint("name the output folder of a run, or the input.jsonl in it")
+    })?;
+    let outside = (!scenario.ports.is_empty()).then(|| input.with_file_name(OUTSIDE));
+    Ok((Some(recording), outside))
+}
+
+/// A bell for a simulation that sleeps until something comes.
+fn ring_and_bell(realtime: bool) -> Result<(Option<Ringer>, Option<Bell>), Failure> {
+    if !realtime {
+        return Ok((None, None));
+    }
+    let (ringer, bell) =
+        bell().map_err(|error| Failure::user("cannot make a socket for the run to wait at").because(error))?;
+    Ok((Some(ringer), Some(bell)))
 }
 
 /// Opens what nodes see as `/`. Images are unpacked when they are used for the first time, which can take a while.
@@ -228,7 +264,12 @@ impl Drop for Door {
 }
 
 /// Lets clients in. A run that nobody can reach is still a run, unless it would wait for them.
-fn open_door(args: &Args, scenario: &Scenario, options: &mut Options) -> Result<Option<Door>, Failure> {
+fn open_door(
+    args: &Args,
+    scenario: &Scenario,
+    options: &mut Options,
+    ringer: Option<Ringer>,
+) -> Result<Option<Door>, Failure> {
     let absolute = std::path::absolute(&args.out);
     let hello = Hello {
         protocol: PROTOCOL,
@@ -238,7 +279,7 @@ fn open_door(args: &Args, scenario: &Scenario, options: &mut Options) -> Result<
         pid: std::process::id(),
         nodes: scenario.nodes.iter().map(|node| node.name.clone()).collect(),
     };
-    let started = match Server::start(hello) {
+    let started = match Server::start(hello, ringer) {
         Ok((server, inbox)) => {
             let out = options.out.clone();
             let linked = out.link_control(server.socket()).map_err(Failure::from);
@@ -387,7 +428,11 @@ fn wait(
 ///
 /// One that was ignored when this program was started (nohup, `&` of a shell without job control) stays so. Under a debugger
 /// Ctrl-C stays as it is: gdb does not see a signal that is waited for.
-fn catch_signals(stop_flag: &Arc<AtomicBool>, debugger: bool) -> Result<Arc<AtomicI32>, Failure> {
+fn catch_signals(
+    stop_flag: &Arc<AtomicBool>,
+    debugger: bool,
+    ringer: Option<Ringer>,
+) -> Result<Arc<AtomicI32>, Failure> {
     let refused = |error| Failure::user("cannot set up signals").because(error);
     let first = Arc::new(AtomicI32::new(0));
     if debugger {
@@ -406,7 +451,10 @@ fn catch_signals(stop_flag: &Arc<AtomicBool>, debugger: bool) -> Result<Arc<Atom
                 std::process::exit(SIGNAL_BASE + signal as i32);
             }
             noted.store(signal as i32, Ordering::Relaxed);
-            stop_flag.store(true, Ordering::Relaxed);
+            stop_flag.store(true, Ordering::SeqCst);
+            if let Some(ringer) = &ringer {
+                ringer.ring();
+            }
             let why = match signal {
                 Signal::SIGXCPU => "the limit of CPU time (ulimit -t) is reached: ",
                 _ => "",

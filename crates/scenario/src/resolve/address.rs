@@ -7,7 +7,7 @@ use windtunnel_base::{IfaceId, NodeId};
 
 use crate::document::NodeDoc;
 use crate::error::Problem;
-use crate::model::{Caution, LinkSpec, Node};
+use crate::model::{Caution, LinkSpec, Node, PortEnd};
 use crate::text::{Entries, Text};
 
 /// No address may be twice on a node or on a link. Elsewhere it is told of, as it may be meant (anycast, sites behind
@@ -16,6 +16,7 @@ pub(super) fn check_clashes(
     docs: &Entries<NodeDoc>,
     nodes: &[Node],
     links: &[LinkSpec],
+    ports: &[PortEnd],
 ) -> Result<Vec<Caution>, Problem> {
     let mut owners: BTreeMap<IpAddr, BTreeSet<IfaceId>> = BTreeMap::new();
     let ends = links.iter().flat_map(|link| [(link.a, link.b), (link.b, link.a)]);
@@ -32,6 +33,16 @@ pub(super) fn check_clashes(
                 index: index as u32,
             };
             for (net, text) in interface.addresses.iter().zip(written(doc, &interface.name)) {
+                let here = ports.iter().find(|port| port.end == this);
+                if let Some(port) = here.filter(|port| port.addresses().contains(&net.addr())) {
+                    let message = format!(
+                        "address `{}` of {} is also that of port {}",
+                        net.addr(),
+                        name(this),
+                        port.name
+                    );
+                    return Err(Problem::new(text.at, message).hint("give each end of the link an address of its own"));
+                }
                 let others = owners.entry(net.addr()).or_default();
                 let message = |other| {
                     format!(

@@ -6,7 +6,9 @@ use windtunnel_links::{LinkChange, LinkParams};
 use super::{leaf, process};
 use crate::document::{Document, EventDoc, LinkDoc, LinkValuesDoc};
 use crate::error::{Mark, Problem};
-use crate::model::{Action, Event, LinkSpec, Node, Run};
+use windtunnel_ports::PortSpec;
+
+use crate::model::{Action, Event, LinkSpec, Node, PortEnd, Run};
 use crate::text::{Text, Words};
 
 /// Longest name of an interface in bytes (Linux: IFNAMSIZ less the final NUL).
@@ -24,6 +26,8 @@ pub(super) struct Ends {
     names: Vec<String>,
     /// Interface names by node, in natural order.
     pub by_node: Vec<Vec<String>>,
+    /// Ports in the order of the file.
+    ports: Vec<(Text, PortSpec)>,
 }
 
 impl Ends {
@@ -33,6 +37,11 @@ impl Ends {
             node: NodeId(node as u32),
             index: index as u32,
         })
+    }
+
+    /// The port that an end names.
+    fn port(&self, end: &Text) -> Option<usize> {
+        self.ports.iter().position(|(name, _)| name.value == end.value)
     }
 
     fn node(&self, name: &str, at: Mark) -> Result<usize, Problem> {
@@ -72,8 +81,8 @@ fn split(text: &Text) -> Result<(&str, &str), Problem> {
     Ok((node, interface))
 }
 
-/// Finds all interfaces, and that each is on one link only.
-pub(super) fn ends(document: &Document) -> Result<Ends, Problem> {
+/// Finds all interfaces, and that each of them and each port is on one link only.
+pub(super) fn ends(document: &Document, ports: Vec<(Text, PortSpec)>) -> Result<Ends, Problem> {
     let names: Vec<String> = document
         .nodes
         .value
@@ -84,9 +93,24 @@ pub(super) fn ends(document: &Document) -> Result<Ends, Problem> {
     let mut ends = Ends {
         by_node: vec![Vec::new(); names.len()],
         names,
+        ports,
     };
+    let mut linked = vec![false; ends.ports.len()];
     for link in &document.links {
-        for end in pair(&link.endpoints)? {
+        let both = pair(&link.endpoints)?;
+        if both.iter().all(|end| ends.port(end).is_some()) {
+            let text = format!("{} and {} are both ports", both[0].value, both[1].value);
+            return Err(Problem::new(link.endpoints.at, text)
+                .hint("a link has at least one end inside; a node of kind `switch` between two ports joins them"));
+        }
+        for end in both {
+            if let Some(port) = ends.port(&end) {
+                if std::mem::replace(&mut linked[port], true) {
+                    return Err(Problem::new(end.at, format!("port `{}` is on two links", end.value))
+                        .hint("a port is the end of one link; a node of kind `switch` there joins more"));
+                }
+                continue;
+            }
             let (node, interface) = split(&end)?;
             let node = ends.node(node, end.at)?;
             if ends.find(node, interface).is_some() {
@@ -97,6 +121,14 @@ pub(super) fn ends(document: &Document) -> Result<Ends, Problem> {
             }
             ends.by_node[node].push(interface.to_owned());
         }
+    }
+    if let Some((_, (name, _))) = linked.iter().zip(&ends.ports).find(|(linked, _)| !**linked) {
+        return Err(
+            Problem::new(name.at, format!("port `{}` is on no link", name.value)).hint(format!(
+                "join it to an interface, as in `endpoints: [h1:eth0, {}]`",
+                name.value
+            )),
+        );
     }
     for interfaces in &mut ends.by_node {
         interfaces.sort_by_cached_key(|name| natural(name));
@@ -114,12 +146,31 @@ fn natural(name: &str) -> (String, u64, String) {
     )
 }
 
-/// All links with their values.
-pub(super) fn all(docs: &[LinkDoc], defaults: Option<&LinkValuesDoc>, ends: &Ends) -> Result<Vec<LinkSpec>, Problem> {
-    docs.iter().map(|doc| one(doc, defaults, ends)).collect()
+/// All links with their values: those between interfaces in the order of the file, and those to ports in the order of these.
+pub(super) fn all(
+    docs: &[LinkDoc],
+    defaults: Option<&LinkValuesDoc>,
+    ends: &Ends,
+) -> Result<(Vec<LinkSpec>, Vec<PortEnd>), Problem> {
+    let (mut links, mut outside) = (Vec::new(), Vec::new());
+    for doc in docs {
+        match one(doc, defaults, ends)? {
+            Cable::Inside(link) => links.push(link),
+            Cable::Outside(port, end) => outside.push((port, end)),
+        }
+    }
+    outside.sort_by_key(|(port, _)| *port);
+    Ok((links, outside.into_iter().map(|(_, end)| end).collect()))
 }
 
-fn one(doc: &LinkDoc, defaults: Option<&LinkValuesDoc>, ends: &Ends) -> Result<LinkSpec, Problem> {
+/// A link by what its ends are.
+enum Cable {
+    Inside(LinkSpec),
+    /// To the port of this number.
+    Outside(usize, PortEnd),
+}
+
+fn one(doc: &LinkDoc, defaults: Option<&LinkValuesDoc>, ends: &Ends) -> Result<Cable, Problem> {
     let [a, b] = pair(&doc.endpoints)?;
     let find = |end: &Text| -> Result<IfaceId, Problem> {
         let (node, interface) = split(end)?;
@@ -132,12 +183,27 @@ fn one(doc: &LinkDoc, defaults: Option<&LinkValuesDoc>, ends: &Ends) -> Result<L
         params(&layers, doc.endpoints.at, &format!("{} to {}", from.value, to.value))
     };
     let (a_to_b, b_to_a) = (direction(&doc.a_to_b, &a, &b)?, direction(&doc.b_to_a, &b, &a)?);
-    Ok(LinkSpec {
-        a: find(&a)?,
-        b: find(&b)?,
-        a_to_b,
-        b_to_a,
-    })
+    let to_port = |inside: &Text, port: usize, outward, inward| {
+        let (name, spec) = &ends.ports[port];
+        let end = PortEnd {
+            name: name.value.clone(),
+            spec: spec.clone(),
+            end: find(inside)?,
+            outward,
+            inward,
+        };
+        Ok(Cable::Outside(port, end))
+    };
+    match (ends.port(&a), ends.port(&b)) {
+        (Some(port), _) => to_port(&b, port, b_to_a, a_to_b),
+        (None, Some(port)) => to_port(&a, port, a_to_b, b_to_a),
+        (None, None) => Ok(Cable::Inside(LinkSpec {
+            a: find(&a)?,
+            b: find(&b)?,
+            a_to_b,
+            b_to_a,
+        })),
+    }
 }
 
 /// Later layers win, value by value.

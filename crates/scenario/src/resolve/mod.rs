@@ -6,6 +6,7 @@ mod link;
 mod nic;
 mod node;
 mod plan;
+mod port;
 mod process;
 
 pub(crate) use node::memory_for_interfaces;
@@ -18,7 +19,7 @@ use windtunnel_base::{ByteSize, SimDuration, SimTime};
 
 use crate::document::{DefaultsDoc, Document, MeasureDoc, RunDoc};
 use crate::error::{ChangeError, Mark, Problem, ScenarioError};
-use crate::model::{Action, Measures, Preempt, Run, Scenario};
+use crate::model::{Action, Measures, Preempt, Realtime, Run, Scenario};
 use crate::reader;
 use crate::text::{Flexible, ShortOr, Text};
 
@@ -90,8 +91,8 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
         .0
         .iter()
         .try_for_each(|(name, _)| node::check_name(name))?;
-    let ends = link::ends(document)?;
     let folder = path.parent().unwrap_or(Path::new(""));
+    let ends = link::ends(document, port::all(document, folder)?)?;
     let settings = node::Settings {
         defaults: defaults.node.as_ref(),
         capture_all,
@@ -99,10 +100,10 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
         ends: &ends,
     };
     let mut nodes = node::all(&document.nodes.value, &settings)?;
-    let links = link::all(&document.links, defaults.link.as_ref(), &ends)?;
+    let (links, ports) = link::all(&document.links, defaults.link.as_ref(), &ends)?;
     let events = link::events(&document.events, &mut nodes, &links, &run)?;
-    plan::fill_in(document, &mut nodes, &links)?;
-    let mut warnings = address::check_clashes(&document.nodes.value, &nodes, &links)?;
+    plan::fill_in(document, &mut nodes, &links, &ports)?;
+    let mut warnings = address::check_clashes(&document.nodes.value, &nodes, &links, &ports)?;
     warnings.extend(plan::ring_of_switches(&nodes, &links));
     process::check_times(document, &nodes, SimTime::ZERO + run.stop)?;
     let name = match &document.name {
@@ -118,6 +119,7 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
         run,
         nodes,
         links,
+        ports,
         events,
         warnings,
         sha256,
@@ -179,11 +181,31 @@ fn measures(doc: &Flexible<MeasureDoc>) -> Result<Measures, Problem> {
     }
 }
 
+/// Longest busy wait: a longer one would be a processor of its own, which the scheduler does not give for ever.
+const SPIN_MAX: SimDuration = SimDuration::from_ms(1);
+
+fn realtime(doc: &RunDoc) -> Result<Realtime, Problem> {
+    let wanted = match &doc.mode {
+        Some(mode) => leaf::one_of(mode, "a mode that exists", &["virtual", "realtime"])? == 1,
+        None => false,
+    };
+    let usual = Realtime::default();
+    let spin: SimDuration = leaf::optional(&doc.spin)?.unwrap_or(usual.spin);
+    if let Some(text) = doc.spin.as_ref().filter(|_| spin > SPIN_MAX) {
+        return Err(
+            Problem::new(text.at, format!("`{}` is too long to wait awake", text.value))
+                .allowed(format!("at most {SPIN_MAX}")),
+        );
+    }
+    Ok(Realtime {
+        wanted,
+        late_limit: leaf::optional(&doc.late_limit)?.unwrap_or(usual.late_limit),
+        spin,
+    })
+}
+
 /// The run, and whether all interfaces are captured.
 fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
-    if let Some(mode) = &doc.mode {
-        leaf::one_of(mode, "a mode that exists", &["virtual"])?;
-    }
     let stop: SimDuration = leaf::quantity(&doc.stop)?;
     let seed = match &doc.seed {
         Some(seed) => leaf::number(seed, "a seed", 0..=u64::MAX)?,
@@ -215,6 +237,7 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
         )?,
         preempt,
         isolate: doc.isolate.unwrap_or(false),
+        realtime: realtime(doc)?,
     };
     if !run.ends_in_time() {
         let text = doc.epoch.as_ref().unwrap_or(&doc.stop);

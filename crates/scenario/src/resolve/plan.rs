@@ -12,13 +12,14 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use windtunnel_base::IfaceId;
+use windtunnel_ports::{PortSpec, Subnet};
 
 use super::address::is_link_local;
 use super::leaf;
 use super::node::IPV6_MTU_MIN;
 use crate::document::{AddressingDoc, Document};
 use crate::error::{Mark, Problem};
-use crate::model::{Caution, LinkSpec, Node, NodeKind, Route};
+use crate::model::{Caution, LinkSpec, Node, NodeKind, PortEnd, Route};
 use crate::text::{Flexible, ShortOr, Text};
 
 /// Where addresses come from unless the scenario says: private addresses (RFC 1918) and unique local ones (RFC 4193).
@@ -56,8 +57,13 @@ struct Pools {
 }
 
 /// Gives addresses and routes to those nodes that have to have them.
-pub(super) fn fill_in(document: &Document, nodes: &mut [Node], links: &[LinkSpec]) -> Result<(), Problem> {
-    let segments = segments(nodes, links);
+pub(super) fn fill_in(
+    document: &Document,
+    nodes: &mut [Node],
+    links: &[LinkSpec],
+    ports: &[PortEnd],
+) -> Result<(), Problem> {
+    let segments = segments(nodes, links, ports);
     if let Some(doc) = &document.addressing
         && let Some(pools) = pools(doc)?
     {
@@ -74,7 +80,7 @@ pub(super) fn fill_in(document: &Document, nodes: &mut [Node], links: &[LinkSpec
             _ => Paths::AllOfFewestHops,
         };
         for family in [Family::V4, Family::V6] {
-            give_routes(&segments, nodes, links, family, paths);
+            give_routes(&segments, nodes, (links, ports), family, paths);
         }
     }
     Ok(())
@@ -122,9 +128,11 @@ fn pool(text: Option<&Text>, family: Family, default: &str) -> Result<Option<IpN
 #[derive(Debug, Default)]
 struct Segment {
     members: Vec<IfaceId>,
+    /// Addresses of ports there.
+    outside: Vec<IpNet>,
 }
 
-fn segments(nodes: &[Node], links: &[LinkSpec]) -> Vec<Segment> {
+fn segments(nodes: &[Node], links: &[LinkSpec], ports: &[PortEnd]) -> Vec<Segment> {
     let is_switch = |id: IfaceId| nodes[id.node.index()].kind == NodeKind::Switch;
     // The segment that each switch belongs to, as far as known; joined ones lead to the one that they joined.
     let mut of_switch: BTreeMap<usize, usize> = BTreeMap::new();
@@ -136,10 +144,12 @@ fn segments(nodes: &[Node], links: &[LinkSpec]) -> Vec<Segment> {
         at
     };
     let mut of_link = Vec::new();
-    for link in links {
+    let ends = links.iter().map(|link| vec![link.a, link.b]);
+    let ends: Vec<Vec<IfaceId>> = ends.chain(ports.iter().map(|port| vec![port.end])).collect();
+    for both in &ends {
         let mut own = joined.len();
         joined.push(own);
-        for end in [link.a, link.b].into_iter().filter(|end| is_switch(*end)) {
+        for end in both.iter().filter(|end| is_switch(**end)) {
             let known = *of_switch.entry(end.node.index()).or_insert(own);
             let known = root(&joined, known);
             let (first, second) = (known.min(own), known.max(own));
@@ -149,13 +159,24 @@ fn segments(nodes: &[Node], links: &[LinkSpec]) -> Vec<Segment> {
         of_link.push(own);
     }
     let mut all: BTreeMap<usize, Segment> = BTreeMap::new();
-    for (link, own) in links.iter().zip(of_link) {
-        let segment = all.entry(root(&joined, own)).or_default();
-        segment
-            .members
-            .extend([link.a, link.b].into_iter().filter(|end| !is_switch(*end)));
+    for (both, own) in ends.iter().zip(&of_link) {
+        let segment = all.entry(root(&joined, *own)).or_default();
+        segment.members.extend(both.iter().filter(|end| !is_switch(**end)));
+    }
+    for (port, own) in ports.iter().zip(&of_link[links.len()..]) {
+        let segment = all.entry(root(&joined, *own)).or_default();
+        segment.outside.extend(port_addresses(port));
     }
     all.into_values().collect()
+}
+
+/// The host's addresses at a port.
+fn port_addresses(port: &PortEnd) -> Vec<IpNet> {
+    let PortSpec::Tap { addresses, .. } = &port.spec else {
+        return Vec::new();
+    };
+    let net = |subnet: &Subnet| IpNet::new(subnet.address, subnet.prefix_bits).expect("it was a network before");
+    addresses.iter().map(net).collect()
 }
 
 /// Switches in a ring, if there are any: without the spanning tree protocol a frame for all goes round for ever, as on real ones.
@@ -214,6 +235,7 @@ fn give_addresses(
     let every = nodes.iter().flat_map(|node| &node.interfaces);
     let mut taken: Vec<IpNet> = every
         .flat_map(|interface| &interface.addresses)
+        .chain(segments.iter().flat_map(|segment| &segment.outside))
         .filter(|net| family.has(net))
         .map(IpNet::trunc)
         .collect();
@@ -227,7 +249,9 @@ fn give_addresses(
             continue;
         }
         let members = segment.members.iter();
-        let given: Vec<IpNet> = members.flat_map(|id| addresses(nodes, *id, family)).collect();
+        let outside = segment.outside.iter().filter(|net| family.has(net)).copied();
+        let given = outside.chain(members.flat_map(|id| addresses(nodes, *id, family)));
+        let given: Vec<IpNet> = given.filter(|net| !is_link_local(net.addr())).collect();
         let subnet = match given.first() {
             Some(net) => net.trunc(),
             None => free.subnet(family, segment.members.len()).ok_or_else(|| {
@@ -336,8 +360,14 @@ enum Paths {
 type NextHops = Vec<IpAddr>;
 
 /// Static routes of every node to all subnets that it is not in.
-fn give_routes(segments: &[Segment], nodes: &mut [Node], links: &[LinkSpec], family: Family, paths: Paths) {
-    let graph = Graph::new(segments, nodes, links, family);
+fn give_routes(
+    segments: &[Segment],
+    nodes: &mut [Node],
+    cables: (&[LinkSpec], &[PortEnd]),
+    family: Family,
+    paths: Paths,
+) {
+    let graph = Graph::new(segments, nodes, cables, family);
     let mut routes: Vec<BTreeMap<NextHops, Vec<IpNet>>> = vec![BTreeMap::new(); nodes.len()];
     for (number, subnets) in graph
         .subnets
@@ -396,7 +426,7 @@ struct Graph {
 }
 
 impl Graph {
-    fn new(segments: &[Segment], nodes: &[Node], links: &[LinkSpec], family: Family) -> Self {
+    fn new(segments: &[Segment], nodes: &[Node], (links, ports): (&[LinkSpec], &[PortEnd]), family: Family) -> Self {
         let names: &[&str] = match family {
             Family::V4 => &["net.ipv4.ip_forward", "net.ipv4.conf.all.forwarding"],
             Family::V6 => &["net.ipv6.conf.all.forwarding"],
@@ -414,6 +444,12 @@ impl Graph {
             }
             if !(link.a_to_b.up && link.b_to_a.up) {
                 dead.extend([link.a, link.b]);
+            }
+        }
+        for port in ports {
+            delays.insert(port.end, port.outward.delay.as_ns());
+            if !(port.outward.up && port.inward.up) {
+                dead.insert(port.end);
             }
         }
         let mut graph = Self {

@@ -1,0 +1,139 @@
+//! A run that goes with the wall clock: it sleeps until something is due or comes from outside, and knows how late it is.
+
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::prctl;
+use nix::sys::time::{TimeSpec, TimeValLike};
+use windtunnel_process::trap::host_clock_ns;
+
+use super::{Live, Network, SLICE_NS};
+use crate::error::EngineError;
+use crate::lateness::{Clock, Slips};
+use crate::pacer::Pacer;
+
+/// How long to sleep at most before looking at the stop flag again, ns, where nobody rings a bell then.
+const NAP_NS: u64 = 50_000_000;
+/// The same where somebody does: nothing depends on it.
+const LONG_NAP_NS: u64 = 60_000_000_000;
+
+/// How a run goes with the wall clock.
+#[derive(Debug)]
+pub struct WallClock {
+    /// What kernels see of it.
+    pub clock: Clock,
+    /// The last part of a wait, which is spent awake, ns.
+    pub spin_ns: u64,
+    /// How often it gave up catching up.
+    pub slips: Slips,
+    /// Whether the host was asked for exact sleep.
+    prepared: bool,
+}
+
+impl WallClock {
+    /// It has not begun. The last `spin_ns` of each wait are spent awake.
+    pub fn new(spin_ns: u64) -> Self {
+        Self {
+            clock: Clock::default(),
+            spin_ns,
+            slips: Slips::default(),
+            prepared: false,
+        }
+    }
+}
+
+impl Live {
+    /// As [`Live::attend`], in real time. What was there to be heard has been heard.
+    pub(super) fn attend_realtime(
+        &mut self,
+        network: &mut Network<'_>,
+        due_ns: u64,
+    ) -> Result<Option<u64>, EngineError> {
+        if self.pacer.is_none() && network.windows.earliest_ns() == 0 {
+            // Programs that start at once are loaded before the clock begins.
+            return Ok(Some(due_ns.min(1)));
+        }
+        let wall_ns = host_clock_ns();
+        let mut pacer = *self
+            .pacer
+            .get_or_insert_with(|| Pacer::new(wall_ns, network.windows.done_ns()));
+        let mut now_ns = pacer.virtual_ns(wall_ns);
+        if let Some(outside) = &mut network.outside {
+            // What is sent and what comes is told apart by what has happened before it, so that a replay finds the same.
+            network.windows.pass(now_ns.saturating_add(1).min(due_ns));
+            outside.send(network.windows.done_ns());
+            let at_ns = now_ns.min(due_ns).max(network.windows.done_ns());
+            outside.receive(network.nodes, network.windows, at_ns)?;
+        }
+        let next_ns = network.windows.earliest_ns().min(due_ns);
+        if next_ns > now_ns {
+            let outside_ns = network
+                .outside
+                .as_ref()
+                .map_or(u64::MAX, |outside| outside.next_ns(now_ns));
+            self.sleep(pacer, next_ns.min(outside_ns), network)?;
+            return Ok(None);
+        }
+        if let Some(lost_ns) = pacer.fall_behind(next_ns, wall_ns) {
+            self.wall.slips.times += 1;
+            self.wall.slips.lost_ns += lost_ns;
+            now_ns = pacer.virtual_ns(wall_ns);
+        }
+        self.pacer = Some(pacer);
+        self.wall.clock.set(self.pacer);
+        if network.outside.is_some() {
+            // Nothing leaves early, and what comes in comes after what has happened.
+            return Ok(Some(due_ns.min(now_ns.saturating_add(1))));
+        }
+        // Windows that nobody watches are the same as without a clock, so that the run ends at the same time.
+        let slice_ns = network.windows.earliest_ns().saturating_add(SLICE_NS);
+        Ok(Some(if self.sessions.is_empty() {
+            due_ns
+        } else {
+            due_ns.min(slice_ns)
+        }))
+    }
+
+    /// Sleeps until virtual time `until_ns`, or until something comes.
+    fn sleep(&mut self, pacer: Pacer, until_ns: u64, network: &Network<'_>) -> Result<(), EngineError> {
+        if !self.wall.prepared {
+            self.wall.prepared = true;
+            // Without it timers are 50 us late; that they may be is all that is lost where the host refuses.
+            let _ = prctl::set_timerslack(1);
+        }
+        let wall_ns = host_clock_ns();
+        let now_ns = pacer.virtual_ns(wall_ns);
+        let wait_ns = until_ns.saturating_sub(now_ns);
+        if wait_ns > self.wall.spin_ns {
+            let nap_ns = if self.bell.is_some() { LONG_NAP_NS } else { NAP_NS };
+            self.doze(network, now_ns, (wait_ns - self.wall.spin_ns).min(nap_ns))?;
+        } else {
+            while pacer.virtual_ns(host_clock_ns()) < until_ns {
+                std::hint::spin_loop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps for so long, or until the bell rings or a port has something.
+    fn doze(&self, network: &Network<'_>, now_ns: u64, wait_ns: u64) -> Result<(), EngineError> {
+        if let Some(bell) = &self.bell {
+            bell.listen();
+            // What was left before nobody listened.
+            if self.inbox.as_ref().is_some_and(|inbox| inbox.has_something()) || self.stop_flag_is_set() {
+                bell.rest();
+                return Ok(());
+            }
+        }
+        let ports = network.outside.iter().flat_map(|outside| outside.poll_fds(now_ns));
+        let bell = self.bell.iter().map(|bell| bell.as_fd());
+        let mut fds: Vec<PollFd<'_>> = bell.chain(ports).map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let timeout = TimeSpec::nanoseconds(i64::try_from(wait_ns).unwrap_or(i64::MAX));
+        // A signal ends the sleep, as it should.
+        let _ = ppoll(&mut fds, Some(timeout), None);
+        if let Some(bell) = &self.bell {
+            bell.rest();
+        }
+        Ok(())
+    }
+}

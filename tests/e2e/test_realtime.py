@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Runs on the wall clock, with links that lead outside, and what is repeated of them in virtual time."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import ROOT, Program
+
+EXAMPLE = ROOT / "examples/live/28-live.yaml"
+PATIENCE_S = 60
+IDLE = """
+version: 1
+run: {mode: realtime, stop: 30s}
+defaults: {link: {rate: 1Gbit, delay: 1ms}}
+addressing: auto
+nodes: {h1: {processes: [{exec: sleep 20}]}, h2: {}}
+links: [{endpoints: ["h1:eth0", "h2:eth0"]}]
+"""
+
+
+def read(out: Path, name: str = "summary.json") -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((out / name).read_text(encoding="utf-8"))
+    return result
+
+
+class Namespace:
+    """A network namespace of the host, which a port's TAP is made in."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def ip(self, *words: str) -> str:
+        done = subprocess.run(["ip", "-n", self.name, *words], check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = ["ip", "netns", "exec", self.name, *words]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+
+    def interfaces(self) -> list[str]:
+        return re.findall(r"^\d+: ([^:@]+)", self.ip("link"), re.MULTILINE)
+
+
+@pytest.fixture
+def namespace() -> Iterator[Namespace]:
+    """One of the test's own; gone afterwards."""
+    if os.geteuid() != 0:
+        pytest.skip("making a network namespace and a TAP interface needs root")
+    for tool in ("ip", "ping", "curl", "nginx"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not on this host; scripts/setup-system examples installs it")
+    if not Path("/dev/net/tun").exists():
+        pytest.skip("this host has no /dev/net/tun")
+    name = f"wt-test-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"no network namespace can be made here: {made.stderr.strip()}")
+    try:
+        namespace = Namespace(name)
+        namespace.ip("link", "set", "lo", "up")
+        yield namespace
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+def in_namespace(namespace: Namespace, folder: Path, stop: str = "1h") -> Path:
+    """The example with its TAP in the namespace."""
+    text = EXAMPLE.read_text(encoding="utf-8").replace("stop: 1h", f"stop: {stop}")
+    tap = "address: 10.9.0.1/24"
+    assert tap in text
+    path = folder / "live.yaml"
+    path.write_text(text.replace(tap, f"{tap}, netns: /run/netns/{namespace.name}"), encoding="utf-8")
+    return path
+
+
+class Live:
+    """A run in the background."""
+
+    def __init__(self, engine: Path, scenario: Path, out: Path) -> None:
+        self.out = out
+        self.process = subprocess.Popen(
+            [engine, "run", scenario, "--out", out, "--quiet"], stderr=subprocess.PIPE, text=True
+        )
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+        stderr = self.process.communicate(timeout=PATIENCE_S)[1]
+        assert self.process.returncode == 128 + signal.SIGINT, stderr
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=PATIENCE_S)
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S} s"
+        time.sleep(0.1)
+
+
+def reach(namespace: Namespace) -> None:
+    """Waits for the TAP and for nginx behind it."""
+    wait_until(lambda: "wt0" in namespace.interfaces(), "the TAP")
+    namespace.ip("route", "add", "10.1.0.0/16", "via", "10.9.0.2")
+    answers = lambda: namespace.run("curl", "-s", "-m", "2", "http://10.1.2.2/").returncode == 0  # noqa: E731
+    wait_until(answers, "an answer of nginx")
+
+
+def test_the_host_talks_to_nodes_and_what_it_said_is_repeated_bit_by_bit(
+    engine: Path, attempt: Callable[..., Program], namespace: Namespace, tmp_path: Path
+) -> None:
+    scenario, out = in_namespace(namespace, tmp_path), tmp_path / "live"
+    live = Live(engine, scenario, out)
+    try:
+        reach(namespace)
+        ping = namespace.run("ping", "-c", "5", "-i", "0.2", "10.1.2.2")
+        page = namespace.run("curl", "-sS", "http://10.1.2.2/")
+        live.stop()
+    finally:
+        live.kill()
+    assert "5 received" in ping.stdout, ping.stdout
+    assert page.stdout == "hello from inside\n", page.stderr
+    times = [float(value) for value in re.findall(r"time=([0-9.]+)", ping.stdout)]
+    # There and back is 20 ms of delay. It can only take longer, by how busy this host is.
+    assert min(times) >= 20.0, times
+    assert namespace.interfaces() == ["lo"], "nothing is left behind"
+    summary = read(out)
+    lateness, port = summary["lateness"], summary["ports"][0]
+    assert (port["name"], port["frames_in"] > 0, port["frames_out"] > 0) == ("lan", True, True)
+    assert lateness["windows"] == sum(count for _, count in lateness["histogram"])
+    assert lateness["windows"] == sum(node["windows"] for node in lateness["nodes"])
+    assert lateness["p50_ns"] <= lateness["p99_ns"] <= lateness["max_ns"]
+    assert [node["node"] for node in lateness["nodes"]] == ["r1", "r2", "web"]
+    assert not read(out, "manifest.json").get("not_deterministic")
+    for number in (1, 2):
+        again = tmp_path / f"again-{number}"
+        done = attempt("run", scenario, "--out", again, "--quiet", "--replay", out)
+        # It ends as that one did.
+        assert done.code == 128 + signal.SIGINT, done.stderr
+        replayed = read(again)
+        assert replayed["digest"] == summary["digest"]
+        assert replayed["links"] == summary["links"]
+        assert "lateness" not in replayed
+        assert (again / "trail.json").read_bytes() == (out / "trail.json").read_bytes()
+        log = "web/nginx-0.stdout"
+        assert (again / log).read_bytes() == (out / log).read_bytes() != b""
+
+
+def test_a_killed_run_leaves_nothing_behind_and_its_recording_can_be_used(
+    engine: Path, attempt: Callable[..., Program], namespace: Namespace, tmp_path: Path
+) -> None:
+    scenario, out = in_namespace(namespace, tmp_path), tmp_path / "live"
+    live = Live(engine, scenario, out)
+    try:
+        reach(namespace)
+        # So that what came before is in the file.
+        time.sleep(1.5)
+        namespace.run("ping", "-c", "1", "10.1.2.2")
+    finally:
+        live.kill()
+    wait_until(lambda: namespace.interfaces() == ["lo"], "the end of the TAP")
+    # There is no end in it, and nobody typed anything: the frames are all that there is.
+    assert (out / "outside.bin").stat().st_size > 200
+    done = attempt("run", scenario, "--out", tmp_path / "again", "--quiet", "--replay", out, "--stop", "5s")
+    assert done.code == 0, done.stderr
+    assert read(tmp_path / "again")["ports"][0]["frames_in"] > 0
+    assert b"GET / " in (tmp_path / "again/web/nginx-0.stdout").read_bytes()
+
+
+def test_a_port_needs_the_wall_clock(attempt: Callable[..., Program], tmp_path: Path) -> None:
+    scenario = tmp_path / "virtual.yaml"
+    scenario.write_text(EXAMPLE.read_text(encoding="utf-8").replace("mode: realtime, ", ""), encoding="utf-8")
+    done = attempt("run", scenario, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "port `lan` leads outside" in done.stderr
+    assert "hint: write `run: {mode: realtime}`" in done.stderr
+
+
+def test_a_port_that_cannot_be_opened_is_told(attempt: Callable[..., Program], tmp_path: Path) -> None:
+    scenario = tmp_path / "gone.yaml"
+    text = EXAMPLE.read_text(encoding="utf-8").replace("lan: {tap: wt0, ", "lan: {tap: wt0, netns: gone, ")
+    scenario.write_text(text, encoding="utf-8")
+    done = attempt("run", scenario, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "port lan" in done.stderr and "gone" in done.stderr
+    assert read(tmp_path / "out", "manifest.json")["ended"] == "error"
+
+
+def test_an_idle_run_sleeps_and_keeps_its_time(engine: Path, attempt: Callable[..., Program], tmp_path: Path) -> None:
+    scenario, out = tmp_path / "idle.yaml", tmp_path / "out"
+    scenario.write_text(IDLE, encoding="utf-8")
+    began = time.monotonic()
+    process = subprocess.Popen([engine, "run", scenario, "--out", out, "--quiet"])
+    wait_until(lambda: (out / "h2/kernel.log").exists(), "the start")
+    time.sleep(2)
+    before = cpu_seconds(process.pid)
+    time.sleep(10)
+    used = cpu_seconds(process.pid) - before
+    assert process.wait(timeout=PATIENCE_S) == 0
+    assert time.monotonic() - began >= 20
+    # 1 % of a processor.
+    assert used <= 0.1, used
+    summary = read(out)
+    assert summary["lateness"]["windows"] > 0
+    done = attempt("run", scenario, "--out", tmp_path / "virtual", "--quiet", "--replay", record_of(out, tmp_path))
+    assert done.code == 0, done.stderr
+    assert read(tmp_path / "virtual")["digest"] == summary["digest"], "the clock changes nothing inside"
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def record_of(out: Path, folder: Path) -> Path:
+    """A recording in which nothing happens, of this run."""
+    manifest = read(out, "manifest.json")
+    header = {"input_version": 2, "scenario_sha256": manifest["scenario"]["sha256"], "seed": manifest["seed"]}
+    path = folder / "input.jsonl"
+    path.write_text(json.dumps(header) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_stopped_engine_says_how_far_it_fell_behind(engine: Path, tmp_path: Path) -> None:
+    scenario, out = tmp_path / "stopped.yaml", tmp_path / "out"
+    scenario.write_text(IDLE.replace("sleep 20", "sh -c 'for i in 1 2 3 4 5 6 7 8; do sleep 0.5; done'"))
+    process = subprocess.Popen([engine, "run", scenario, "--out", out, "--quiet"])
+    wait_until(lambda: (out / "h2/kernel.log").exists(), "the start")
+    time.sleep(1)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(timeout=PATIENCE_S) == 0
+    summary = read(out)
+    lateness = summary["lateness"]
+    assert lateness["slips"] >= 1
+    assert lateness["slipped_ns"] >= 1_000_000_000
+    codes = [warning["code"] for warning in summary["warnings"]]
+    assert "clock_slipped" in codes, codes
