@@ -179,8 +179,11 @@ class Network(MininetNames):
         self._plan: dict[End, list[str]] | None = None
         self._origin: tuple[Path, dict[str, Any]] | None = None
         self._live: Run | None = None
+        # Ends of links to ports: these lead outside, and are no links of the network's own.
+        self._outside: set[str] = set()
         for entry in spec.get("links") or []:
-            self._know(entry)
+            if not self._leads_outside(entry):
+                self._know(entry)
 
     # From and to scenario files.
 
@@ -483,6 +486,15 @@ class Network(MininetNames):
             refuse(f"{node}:{interface} has a link already", "leave the interface out, and the next free one is taken")
         return node, interface
 
+    def _leads_outside(self, entry: dict[str, Any]) -> bool:
+        """Whether a link ends at a port of the scenario; notes the interface at its other end."""
+        ports = self._spec.get("ports") or {}
+        ends = [end for end in entry.get("endpoints") or [] if isinstance(end, str)]
+        outside = any(end in ports for end in ends)
+        if outside:
+            self._outside.update(end for end in ends if end not in ports)
+        return outside
+
     def _know(self, entry: dict[str, Any]) -> Link:
         endpoints = entry.get("endpoints") or []
         if len(endpoints) != 2 or not all(isinstance(end, str) and ":" in end for end in endpoints):
@@ -526,7 +538,8 @@ class Network(MininetNames):
 
     def _interfaces_of(self, node: str) -> list[str]:
         ends = (end for link in self._links for end in (link.a, link.b))
-        return [end.name for end in ends if end.node.name == node]
+        outside = (end.partition(":")[2] for end in self._outside if end.partition(":")[0] == node)
+        return [*(end.name for end in ends if end.node.name == node), *sorted(outside)]
 
     def _addresses_of(self, node: str, interface: str) -> list[str]:
         return self._planned().get((node, interface), [])

@@ -48,6 +48,16 @@ def test_examples_are_written_as_they_were_read(file: Path) -> None:
         assert again[node.name].addresses == node.addresses, "the engine reads both"
 
 
+def test_links_to_ports_are_kept_and_take_their_interface() -> None:
+    file = ROOT / "examples/live/28-live.yaml"
+    net = wt.Network.from_yaml(file)
+    assert as_texts(net.to_yaml()) == as_texts(file.read_text(encoding="utf-8"))
+    assert wt.Network.from_yaml(net.to_yaml()).to_dict() == net.to_dict()
+    assert [str(link.a) for link in net.links] == ["r1:eth1", "r2:eth1"]
+    assert net["r1"].addresses == ["10.9.0.2/24", "10.1.1.1/24"]
+    assert str(net.add_link(net["r1"], net["web"]).a) == "r1:eth2"
+
+
 @pytest.mark.parametrize("name", ["01-ping", "13-dhcp"])
 def test_an_example_through_python_is_the_same_run(engine: Path, tmp_path: Path, name: str) -> None:
     file = ROOT / f"examples/{name}.yaml"

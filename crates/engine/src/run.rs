@@ -435,7 +435,7 @@ impl Simulation {
     fn virtual_time_ns(&self, ended: Ended) -> u64 {
         let last_ns = self.nodes.iter().map(Node::now_ns).max().unwrap_or(0);
         match ended {
-            Ended::Stop => self.stop_ns.max(last_ns),
+            Ended::Stop => self.live.stop_ns(self.stop_ns).max(last_ns),
             _ => last_ns,
         }
     }

@@ -25,6 +25,9 @@ pub struct Args {
     /// Seed of all random numbers, instead of the scenario's
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Repeat what happened to another run of this scenario, as `windtunnel run --replay` does
+    #[arg(long, value_name = "DIR")]
+    replay: Option<PathBuf>,
     /// Arguments for gdb, such as -ex 'break tcp_v4_rcv'
     #[arg(last = true, value_name = "GDB-ARGUMENT")]
     gdb_arguments: Vec<String>,
@@ -50,6 +53,9 @@ pub fn run(args: &Args) -> Outcome {
         .arg(&args.file);
     if let Some(seed) = args.seed {
         command.arg("--seed").arg(seed.to_string());
+    }
+    if let Some(replay) = &args.replay {
+        command.arg("--replay").arg(replay);
     }
     let error = command.exec();
     let failure = Failure::user("cannot run gdb").because(&error);

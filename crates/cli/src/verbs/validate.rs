@@ -154,7 +154,8 @@ impl Counts {
             sha256: scenario.sha256.clone(),
             stop_ns: scenario.run.stop.as_ns(),
             nodes: scenario.nodes.len(),
-            links: scenario.links.len(),
+            // Those to ports, too.
+            links: scenario.links.len() + scenario.ports.len(),
             processes: scenario.nodes.iter().map(|node| node.processes.len()).sum(),
             events: scenario.events.len(),
         }
