@@ -159,6 +159,40 @@ def test_the_host_talks_to_nodes_and_what_it_said_is_repeated_bit_by_bit(
         assert (again / log).read_bytes() == (out / log).read_bytes() != b""
 
 
+def test_links_to_ports_change_while_the_host_talks_and_do_so_again(
+    engine: Path, attempt: Callable[..., Program], namespace: Namespace, tmp_path: Path
+) -> None:
+    scenario, out = in_namespace(namespace, tmp_path, stop="12s"), tmp_path / "live"
+    events = """
+events:
+  - {at: 5s, link: [r1, lan], set: {delay: 45ms}}
+  - {at: 7s, link: [lan, "r1:eth0"], down: true}
+  - {at: 8s, link: [lan, r1], up: true}
+"""
+    scenario.write_text(scenario.read_text(encoding="utf-8") + events, encoding="utf-8")
+    live = Live(engine, scenario, out)
+    try:
+        reach(namespace)
+        ping = namespace.run("ping", "-i", "0.05", "-w", "10", "10.1.2.2")
+        live.process.communicate(timeout=PATIENCE_S)
+    finally:
+        live.kill()
+    times = [float(value) for value in re.findall(r"time=([0-9.]+)", ping.stdout)]
+    assert any(time < 100.0 for time in times) and sum(time >= 100.0 for time in times) >= 5, ping.stdout
+    summary = read(out)
+    lost = [
+        row.get("link_down", 0)
+        for link in summary["links"]
+        for row in (link["a_to_b"]["drops"], link["b_to_a"]["drops"])
+    ]
+    assert sum(lost) > 0, summary["links"]
+    again = tmp_path / "again"
+    done = attempt("run", scenario, "--out", again, "--quiet", "--replay", out)
+    assert done.code == 0, done.stderr
+    replayed = read(again)
+    assert (replayed["digest"], replayed["links"]) == (summary["digest"], summary["links"])
+
+
 def test_a_killed_run_leaves_nothing_behind_and_its_recording_can_be_used(
     engine: Path, attempt: Callable[..., Program], namespace: Namespace, tmp_path: Path
 ) -> None:

@@ -87,9 +87,15 @@ impl Links {
     ) -> Result<(), EngineError> {
         let (link, a_to_b, b_to_a) = match action {
             Action::SetLink { link, a_to_b, b_to_a } => (link, a_to_b, b_to_a),
+            Action::SetOutside { port, outward, inward } => {
+                let outside = network.outside.as_mut().expect("it has ports");
+                let ends = outside.change(network.nodes, network.windows, (source, at_ns), *port, outward, inward);
+                self.note(at_ns, ends, by, (outward, inward));
+                return Ok(());
+            }
             Action::SetPower { node, up } => return self.switch(network, source, at_ns, node.index(), *up, by),
         };
-        self.note(at_ns, *link, (a_to_b, b_to_a), by);
+        self.note(at_ns, self.ends[*link].clone(), by, (a_to_b, b_to_a));
         let LinkSpec { a, b, .. } = self.specs[*link];
         let ends = [(a, b, a_to_b), (b, a, b_to_a)];
         for (from, to, change) in ends {
@@ -179,8 +185,7 @@ impl Links {
         Ok(())
     }
 
-    fn note(&self, at_ns: u64, link: usize, (a_to_b, b_to_a): (&LinkChange, &LinkChange), by: ChangedBy) {
-        let (a, b) = self.ends[link].clone();
+    fn note(&self, at_ns: u64, (a, b): (String, String), by: ChangedBy, (a_to_b, b_to_a): (&LinkChange, &LinkChange)) {
         let event = Event::LinkChanged {
             a,
             b,

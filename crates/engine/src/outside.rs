@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 use windtunnel_base::{IfaceId, Rng, SimTime};
 use windtunnel_kernel::Frame;
-use windtunnel_links::Link;
+use windtunnel_links::{Link, LinkChange};
 use windtunnel_ports::{Port, PortError};
 use windtunnel_results::{DirectionSummary, LinkSummary, PortSummary};
 use windtunnel_scenario::{PortEnd, Scenario};
 
+use crate::build;
 use crate::error::EngineError;
 use crate::event::{Event, Source};
 use crate::links::direction_summary;
@@ -86,6 +87,8 @@ struct End {
     /// The way in, and what has arrived on the way out.
     wire: wire::Port,
     inside: IfaceId,
+    /// Its name, "node:interface".
+    inside_name: String,
     /// Longest frame that its NIC takes, bytes.
     frame_max: u32,
     /// Frames from outside that were longer.
@@ -105,7 +108,7 @@ pub struct Outside {
     leaving: BinaryHeap<Reverse<Queued>>,
     sequence: u64,
     source: Source,
-    /// Time of the last frame that came in, ns.
+    /// The next frame that comes in is not before, ns.
     last_ns: u64,
     writer: Option<record::Writer>,
     flushed_ns: u64,
@@ -193,6 +196,11 @@ impl Outside {
         }
     }
 
+    /// Whether what comes in is that of a recording.
+    pub fn is_replay(&self) -> bool {
+        self.replay.is_some()
+    }
+
     /// Whether frames are on their way out.
     pub fn has_leaving(&self) -> bool {
         !self.leaving.is_empty()
@@ -261,6 +269,47 @@ impl Outside {
         result
     }
 
+    /// Changes the link of a port at `at_ns`, between two windows; the names of its ends. What came in at that time came before.
+    pub fn change(
+        &mut self,
+        nodes: &mut [Node],
+        windows: &mut Windows<Body>,
+        (source, at_ns): (&mut Source, u64),
+        port: usize,
+        outward: &LinkChange,
+        inward: &LinkChange,
+    ) -> (String, String) {
+        // Until now the link was as before, however long it is since the last window.
+        windows.pass(at_ns);
+        self.send(windows.done_ns());
+        self.last_ns = self.last_ns.max(at_ns + 1);
+        let (end, leaving) = (&mut self.ends[port], &mut self.leaving);
+        let (node, nic) = (end.inside.node.index(), end.inside.index);
+        let near = &mut nodes[node].ports[nic as usize];
+        let were_up = (near.link.is_up(), end.wire.link.is_up());
+        near.link.set(outward);
+        end.wire.link.set(inward);
+        if were_up.0 && !near.link.is_up() {
+            let (lost, kept) = leaving
+                .drain()
+                .partition::<Vec<_>, _>(|Reverse(queued)| queued.port as usize == port);
+            leaving.extend(kept);
+            for Reverse(queued) in lost {
+                near.lost_on_the_way(queued.order.0);
+            }
+        }
+        let up = near.link.is_up() && end.wire.link.is_up();
+        let speed_mbps = build::speed_mbps(near.link.params());
+        if were_up.1 && !end.wire.link.is_up() {
+            for due_ns in nodes[node].lose_frames(nic) {
+                end.wire.lost_on_the_way(due_ns);
+            }
+        }
+        nodes[node].set_link(nic, up, speed_mbps, source.key(at_ns));
+        windows.note(node as u32, at_ns);
+        (end.inside_name.clone(), end.name.clone())
+    }
+
     /// Time of the next frame of the recording, ns; `u64::MAX`: none.
     pub fn replay_ns(&self) -> u64 {
         let next = self.replay.as_ref().and_then(|(_, next)| next.as_ref());
@@ -293,7 +342,7 @@ impl Outside {
     }
 
     /// What the links to ports counted so far.
-    pub fn links(&self, scenario: &Scenario, nodes: &[Node]) -> Vec<LinkSummary> {
+    pub fn links(&self, nodes: &[Node]) -> Vec<LinkSummary> {
         let summary = |end: &End| {
             let near = &nodes[end.inside.node.index()].ports[end.inside.index as usize];
             let mut inward: DirectionSummary = direction_summary(&end.wire, near);
@@ -301,7 +350,7 @@ impl Outside {
                 inward.drops.insert("longer_than_mtu".into(), end.too_long);
             }
             LinkSummary {
-                a: scenario.iface_name(end.inside),
+                a: end.inside_name.clone(),
                 b: end.name.clone(),
                 a_to_b: direction_summary(near, &end.wire),
                 b_to_a: inward,
@@ -345,6 +394,7 @@ impl End {
             // Its digest goes nowhere: with one, frames carry the hash that the NIC's digest is made of.
             wire: wire::Port::new(link, inside, books.digest, None),
             inside: spec.end,
+            inside_name: scenario.iface_name(spec.end),
             frame_max: mtu + FRAME_EXTRA,
             too_long: 0,
             frames_in: 0,

@@ -105,7 +105,6 @@ pub struct Simulation {
     outside: Option<Box<Outside>>,
     /// Beyond this a window is late, ns.
     late_limit_ns: u64,
-    scenario: Scenario,
     debug: Option<DebugHooks>,
     files: Arc<windtunnel_process::Shared>,
     machines: Machines,
@@ -200,7 +199,6 @@ impl Simulation {
                 live,
                 outside,
                 late_limit_ns: scenario.run.realtime.late_limit.as_ns(),
-                scenario: scenario.clone(),
                 debug,
                 files: parts.files,
                 machines: parts.machines,
@@ -294,13 +292,14 @@ impl Simulation {
                         due_ns,
                     )?;
                     while let Some(event) = events.next_if(|event| event.at.as_ns() == due_ns) {
+                        let outside = self.outside.as_deref_mut();
                         let mut network = network(
                             &mut self.nodes,
                             &mut self.windows,
                             &self.links,
                             &mut self.measure,
                             &self.machines,
-                            None,
+                            outside,
                         );
                         let (action, by) = (&event.action, ChangedBy::Scenario);
                         self.links.change(&mut network, &mut self.source, due_ns, action, by)?;
@@ -341,7 +340,14 @@ impl Simulation {
     fn close_outside(&mut self) -> Result<(), EngineError> {
         // What came after all that was run counts on its link, and does not arrive.
         self.replay_outside(u64::MAX)?;
-        self.outside.as_mut().map_or(Ok(()), |outside| outside.flush())
+        let Some(outside) = &mut self.outside else {
+            return Ok(());
+        };
+        if outside.is_replay() {
+            // By the wall clock, all has left that was due before the end.
+            outside.send(self.live.stop_ns(self.stop_ns));
+        }
+        outside.flush()
     }
 
     /// A run that came to its end while nodes were still being set up has shown nothing.
@@ -536,7 +542,7 @@ impl Simulation {
     fn link_summaries(&self) -> Vec<LinkSummary> {
         let mut links = self.links.summaries(&self.nodes);
         if let Some(outside) = &self.outside {
-            links.extend(outside.links(&self.scenario, &self.nodes));
+            links.extend(outside.links(&self.nodes));
         }
         links
     }

@@ -471,6 +471,15 @@ pub enum Action {
         /// Whether it has power from then on.
         up: bool,
     },
+    /// The same for the link of a port.
+    SetOutside {
+        /// Index into [`Scenario::ports`].
+        port: usize,
+        /// For the direction to the port.
+        outward: LinkChange,
+        /// For the direction from the port.
+        inward: LinkChange,
+    },
 }
 
 impl Scenario {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use windtunnel_base::{IfaceId, NodeId, SimDuration};
 use windtunnel_ports::{PortSpec, StreamAddress};
-use windtunnel_scenario::Scenario;
+use windtunnel_scenario::{Action, Scenario};
 
 fn parse(text: &str) -> Result<Scenario, String> {
     Scenario::parse(text, Path::new("labs/live.yaml")).map_err(|error| error.to_string())
@@ -69,7 +69,7 @@ fn automatic_addresses_are_in_the_subnet_of_the_host() {
         .iter()
         .map(|route| route.to.to_string())
         .collect();
-    assert!(routes.contains(&"10.0.0.0/24".to_owned()), "{routes:?}");
+    assert_eq!(routes, ["0.0.0.0/0", "::/0"], "summed up: all is behind the router");
 }
 
 #[test]
@@ -132,6 +132,45 @@ fn what_is_wrong_is_told_with_its_place() {
          links: [{endpoints: [lan, \"h1:eth0\"], both: {rate: 1Gbit, delay: 0s}}]\n",
     );
     assert!(twice.unwrap_err().contains("is also that of port lan"));
+}
+
+#[test]
+fn events_change_links_to_ports_in_the_direction_they_name() {
+    let events = |events: &str| {
+        parse(&format!(
+            "version: 1\nrun: {{stop: 9s}}\nports: {{lan: {{tap: auto}}}}\nnodes: {{h1: {{}}}}\n\
+             links: [{{endpoints: [lan, \"h1:eth0\"], both: {{rate: 1Gbit, delay: 1ms}}}}]\nevents: [{events}]\n"
+        ))
+    };
+    let ends = [r#"[lan, "h1:eth0"]"#, "[lan, h1]", "[h1, lan]"];
+    for (number, ends) in ends.into_iter().enumerate() {
+        let scenario = events(&format!("{{at: 1s, link: {ends}, a_to_b: {{delay: 7ms}}}}")).unwrap();
+        let Action::SetOutside {
+            port: 0,
+            outward,
+            inward,
+        } = &scenario.events[0].action
+        else {
+            panic!("{:?}", scenario.events);
+        };
+        let (changed, other) = if number == 2 {
+            (outward, inward)
+        } else {
+            (inward, outward)
+        };
+        assert_eq!(
+            (changed.delay, other.delay),
+            (Some(SimDuration::from_ms(7)), None),
+            "{ends}"
+        );
+    }
+    let wrong = events(r#"{at: 1s, link: [lan, "h1:eth1"], down: true}"#).unwrap_err();
+    assert!(
+        wrong.contains("not joined to `h1:eth1`") && wrong.contains("its link is [h1:eth0, lan]"),
+        "{wrong}"
+    );
+    let jitter = events("{at: 1s, link: [lan, h1], set: {jitter: 2ms}}").unwrap_err();
+    assert!(jitter.contains("more than the delay"), "{jitter}");
 }
 
 #[test]

@@ -285,7 +285,7 @@ fn change(doc: &LinkValuesDoc) -> Result<LinkChange, Problem> {
 pub(super) fn events(
     docs: &[EventDoc],
     nodes: &mut [Node],
-    links: &[LinkSpec],
+    (links, ports): (&[LinkSpec], &[PortEnd]),
     run: &Run,
 ) -> Result<Vec<Event>, Problem> {
     let mut changes = Vec::new();
@@ -302,7 +302,7 @@ pub(super) fn events(
             ));
         }
         match (&doc.link, &doc.node) {
-            (Some(link), None) => changes.push((at, doc.at.at, set_link(doc, link, nodes, links)?)),
+            (Some(link), None) => changes.push((at, doc.at.at, set_link(doc, link, nodes, links, ports)?)),
             (None, Some(node)) => {
                 let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
                 let unknown = || Problem::new(node.at, format!("there is no node `{}`", node.value));
@@ -326,7 +326,7 @@ pub(super) fn events(
             }
         }
     }
-    check_jitter(&mut changes, links)?;
+    check_jitter(&mut changes, links, ports)?;
     check_power(&changes, nodes)?;
     Ok(changes
         .into_iter()
@@ -337,22 +337,31 @@ pub(super) fn events(
 /// The change of a link that an event by itself means.
 pub(super) fn change_alone(doc: &EventDoc, nodes: &[Node], links: &[LinkSpec]) -> Result<Action, Problem> {
     match (&doc.link, &doc.node) {
-        (Some(link), None) => set_link(doc, link, nodes, links),
+        // Whoever changes links so drives the run, which a run with ports does not allow.
+        (Some(link), None) => set_link(doc, link, nodes, links, &[]),
         _ => Err(Problem::new(doc.at.at, "this does not say which link to change")
             .allowed("`link` with `set`, `a_to_b`, `b_to_a`, `up` or `down`")),
     }
 }
 
 /// With each change in its turn, jitter stays within the delay.
-fn check_jitter(changes: &mut [(SimTime, Mark, Action)], links: &[LinkSpec]) -> Result<(), Problem> {
+fn check_jitter(changes: &mut [(SimTime, Mark, Action)], links: &[LinkSpec], ports: &[PortEnd]) -> Result<(), Problem> {
     changes.sort_by_key(|(at, ..)| *at);
     let mut links = links.to_vec();
+    let mut ports = ports.to_vec();
     for (_, mark, action) in changes {
-        let Action::SetLink { link, a_to_b, b_to_a } = action else {
-            continue;
+        let both = match action {
+            Action::SetLink { link, a_to_b, b_to_a } => {
+                let link = &mut links[*link];
+                [(&mut link.a_to_b, a_to_b), (&mut link.b_to_a, b_to_a)]
+            }
+            Action::SetPower { .. } => continue,
+            Action::SetOutside { port, outward, inward } => {
+                let port = &mut ports[*port];
+                [(&mut port.outward, outward), (&mut port.inward, inward)]
+            }
         };
-        let link = &mut links[*link];
-        for (params, change) in [(&mut link.a_to_b, a_to_b), (&mut link.b_to_a, b_to_a)] {
+        for (params, change) in both {
             params.apply(change);
             if params.jitter > params.delay {
                 return Err(too_much_jitter(*mark, params));
@@ -397,8 +406,40 @@ fn set_power(doc: &EventDoc, index: usize) -> Result<Action, Problem> {
     Ok(Action::SetPower { node, up })
 }
 
-fn set_link(doc: &EventDoc, link: &Words, nodes: &[Node], links: &[LinkSpec]) -> Result<Action, Problem> {
-    let (index, swapped) = find_link(link, nodes, links)?;
+/// The port that one of the two names is, and whether it is the first one.
+fn find_port(words: &Words, nodes: &[Node], ports: &[PortEnd]) -> Result<Option<(usize, bool)>, Problem> {
+    let both = pair(words)?;
+    for (index, port) in ports.iter().enumerate() {
+        let Some(place) = both.iter().position(|text| text.value == port.name) else {
+            continue;
+        };
+        let other = &both[1 - place];
+        let node = &nodes[port.end.node.index()];
+        let full = format!("{}:{}", node.name, node.interfaces[port.end.index as usize].name);
+        if other.value != node.name && other.value != full {
+            return Err(Problem::new(
+                other.at,
+                format!("port `{}` is not joined to `{}`", port.name, other.value),
+            )
+            .hint(format!("its link is [{full}, {}]", port.name)));
+        }
+        return Ok(Some((index, place == 0)));
+    }
+    Ok(None)
+}
+
+fn set_link(
+    doc: &EventDoc,
+    link: &Words,
+    nodes: &[Node],
+    links: &[LinkSpec],
+    ports: &[PortEnd],
+) -> Result<Action, Problem> {
+    let outside = find_port(link, nodes, ports)?;
+    let (index, swapped) = match outside {
+        Some(found) => found,
+        None => find_link(link, nodes, links)?,
+    };
     let carrier = match (doc.up, doc.down) {
         (Some(true), None) => Some(true),
         (None, Some(true)) => Some(false),
@@ -432,10 +473,17 @@ fn set_link(doc: &EventDoc, link: &Words, nodes: &[Node], links: &[LinkSpec]) ->
         );
     }
     let (a_to_b, b_to_a) = if swapped { (second, first) } else { (first, second) };
-    Ok(Action::SetLink {
-        link: index,
-        a_to_b,
-        b_to_a,
+    Ok(match outside {
+        Some((port, _)) => Action::SetOutside {
+            port,
+            outward: a_to_b,
+            inward: b_to_a,
+        },
+        None => Action::SetLink {
+            link: index,
+            a_to_b,
+            b_to_a,
+        },
     })
 }
 

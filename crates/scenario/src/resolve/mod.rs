@@ -101,7 +101,7 @@ fn resolve(document: &Document, text: &str, path: &Path) -> Result<Scenario, Pro
     };
     let mut nodes = node::all(&document.nodes.value, &settings)?;
     let (links, ports) = link::all(&document.links, defaults.link.as_ref(), &ends)?;
-    let events = link::events(&document.events, &mut nodes, &links, &run)?;
+    let events = link::events(&document.events, &mut nodes, (&links, &ports), &run)?;
     plan::fill_in(document, &mut nodes, &links, &ports)?;
     let mut warnings = address::check_clashes(&document.nodes.value, &nodes, &links, &ports)?;
     warnings.extend(plan::ring_of_switches(&nodes, &links));
