@@ -120,7 +120,12 @@ impl Tally {
 
     /// A frame of so many bytes went out.
     pub fn passed_out(&mut self, bytes: usize) {
-        self.frames_out += 1;
+        self.passed_out_many(1, bytes);
+    }
+
+    /// Several frames went out, of so many bytes together.
+    pub fn passed_out_many(&mut self, frames: usize, bytes: usize) {
+        self.frames_out += frames as u64;
         self.bytes_out += bytes as u64;
     }
 

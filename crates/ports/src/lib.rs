@@ -16,6 +16,7 @@
 mod counters;
 mod datagram;
 mod error;
+mod join;
 mod link;
 mod needs;
 mod offload;

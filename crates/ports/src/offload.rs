@@ -23,7 +23,7 @@ const GSO_ECN: u8 = 0x80;
 
 const ETHERNET_BYTES: usize = 14;
 const VLAN_BYTES: usize = 4;
-const PROTOCOL_TCP: u8 = 6;
+pub(crate) const PROTOCOL_TCP: u8 = 6;
 const PROTOCOL_UDP: u8 = 17;
 const PROTOCOL_SCTP: u8 = 132;
 /// Extension headers of IPv6 that may stand before TCP or UDP: hop-by-hop, routing, destination options.
@@ -63,6 +63,15 @@ impl VnetHeader {
             csum_start: number(6),
             csum_offset: number(8),
         }
+    }
+
+    /// The bytes of the header of a superframe of TCP.
+    pub fn of_tcp(is_v4: bool, size: usize, transport: usize, headers: usize) -> [u8; VNET_BYTES] {
+        let kind = if is_v4 { GSO_TCPV4 } else { GSO_TCPV6 };
+        let numbers = [headers, size, transport, 16].map(|number| (number as u16).to_ne_bytes());
+        let mut bytes = [NEEDS_CSUM, kind, 0, 0, 0, 0, 0, 0, 0, 0];
+        bytes[2..].copy_from_slice(numbers.as_flattened());
+        bytes
     }
 
     /// So many bytes have been put in before the IP header.
@@ -110,10 +119,9 @@ pub(crate) fn unfinished(frame: &[u8], mtu: usize) -> Option<VnetHeader> {
     };
     let transport = &frame[layers.transport..];
     let found = transport.get(field..field + 2)?;
-    let addresses = &frame[layers.network..][if layers.is_v4 { 12..20 } else { 8..40 }];
-    let length = u16::try_from(transport.len()).ok()?;
-    let pseudo = u64::from(u16::from_ne_bytes([0, layers.protocol])) + u64::from(length.to_be());
-    if found != fold(sum(addresses) + pseudo).to_ne_bytes() {
+    u16::try_from(transport.len()).ok()?;
+    let pseudo = pseudo_sum(frame, layers.network, layers.transport, layers.is_v4, layers.protocol);
+    if found != fold(pseudo).to_ne_bytes() {
         return None;
     }
     let is_super = frame.len() - layers.network > mtu;
@@ -133,15 +141,15 @@ pub(crate) fn unfinished(frame: &[u8], mtu: usize) -> Option<VnetHeader> {
 }
 
 /// Where the headers of a frame begin.
-struct Layers {
-    network: usize,
-    transport: usize,
-    protocol: u8,
-    is_v4: bool,
+pub(crate) struct Layers {
+    pub network: usize,
+    pub transport: usize,
+    pub protocol: u8,
+    pub is_v4: bool,
 }
 
 impl Layers {
-    fn of(frame: &[u8]) -> Option<Self> {
+    pub fn of(frame: &[u8]) -> Option<Self> {
         let mut network = ETHERNET_BYTES;
         while let [0x81, 0x00] | [0x88, 0xa8] = frame.get(network - 2..network)? {
             network += VLAN_BYTES;
@@ -305,14 +313,8 @@ impl Segments {
     /// The checksum, in the order of memory, whose field is at `field` of the transport header.
     fn transport_sum(&self, out: &mut [u8], protocol: u8, field: usize) -> u16 {
         out[self.transport + field..][..2].fill(0);
-        let addresses = if self.is_v4 {
-            &out[self.network + 12..self.network + 20]
-        } else {
-            &out[self.network + 8..self.network + 40]
-        };
-        let length = (out.len() - self.transport) as u16;
-        let pseudo = u64::from(u16::from_ne_bytes([0, protocol])) + u64::from(length.to_be());
-        !fold(sum(addresses) + pseudo + sum(&out[self.transport..]))
+        let pseudo = pseudo_sum(out, self.network, self.transport, self.is_v4, protocol);
+        !fold(pseudo + sum(&out[self.transport..]))
     }
 }
 
@@ -348,8 +350,20 @@ fn crc32c(bytes: &[u8]) -> u32 {
         .fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
+/// The sum of the pseudo header of the packet in `frame`.
+pub(crate) fn pseudo_sum(frame: &[u8], network: usize, transport: usize, is_v4: bool, protocol: u8) -> u64 {
+    let addresses = &frame[network..][if is_v4 { 12..20 } else { 8..40 }];
+    let length = (frame.len() - transport) as u16;
+    sum(addresses) + u64::from(u16::from_ne_bytes([0, protocol])) + u64::from(length.to_be())
+}
+
+/// Whether the TCP checksum of the packet in `frame` is right.
+pub(crate) fn checksum_is_right(frame: &[u8], network: usize, transport: usize, is_v4: bool) -> bool {
+    fold(pseudo_sum(frame, network, transport, is_v4, PROTOCOL_TCP) + sum(&frame[transport..])) == 0xffff
+}
+
 /// Sum of 16-bit words in the order of memory, to be folded (RFC 1071: the order does not matter).
-fn sum(bytes: &[u8]) -> u64 {
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
     let (words, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];
     last[..rest.len()].copy_from_slice(rest);
@@ -358,7 +372,7 @@ fn sum(bytes: &[u8]) -> u64 {
 }
 
 /// The sum as 16 bits, with the carries added in.
-fn fold(mut sum: u64) -> u16 {
+pub(crate) fn fold(mut sum: u64) -> u16 {
     while sum >> 16 != 0 {
         sum = (sum & 0xffff) + (sum >> 16);
     }

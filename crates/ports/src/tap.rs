@@ -1,11 +1,12 @@
 //! A TAP interface made for the run: the host's own stack is at the other end of the link.
 //!
-//! The host's stack hands over superframes, which are split here: that costs one call for up to 64 KiB.
+//! The host's stack hands over superframes, which are split here, and gets such of what is sent together: that costs one
+//! call for up to 64 KiB.
 //!
 //! It is not persistent, so it goes with its descriptor, also when the process is killed; its addresses and routes go with it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, IoSlice, Read};
+use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -16,8 +17,9 @@ use nix::sched::{CloneFlags, setns};
 use windtunnel_netlink::Request;
 
 use crate::counters::Tally;
+use crate::join::Joiner;
 use crate::link::{Configurator, capability_error, check_name, holder_of};
-use crate::offload::{self, Segments, VNET_BYTES, VNET_NOTHING, VnetHeader};
+use crate::offload::{self, Segments, VNET_BYTES, VnetHeader};
 use crate::poller::Poller;
 use crate::{DropCause, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Port, PortCounters, PortError, Subnet, sys};
 
@@ -43,6 +45,7 @@ pub(crate) struct Tap {
     /// What of `buffer` has not been handed on: how it is split, and where it ends.
     rest: Option<(Segments, usize)>,
     segment: Vec<u8>,
+    joiner: Joiner,
     tally: Tally,
     /// The interface was deleted by somebody: nothing can pass any more.
     gone: bool,
@@ -87,6 +90,7 @@ impl Tap {
             buffer: vec![0; VNET_BYTES + FRAME_BYTES_MAX + 1],
             rest: None,
             segment: Vec::new(),
+            joiner: Joiner::default(),
             tally: Tally::default(),
             gone: false,
             down: false,
@@ -166,11 +170,11 @@ impl Tap {
         })
     }
 
-    /// Counts a frame that the interface did not take.
-    fn refuse(&mut self, errno: Errno) -> Result<(), PortError> {
+    /// Counts frames that the interface did not take.
+    fn refuse(&mut self, errno: Errno, frames: u64) -> Result<(), PortError> {
         match errno {
             Errno::EIO => {
-                self.tally.dropped(DropCause::OutDown);
+                self.tally.dropped_many(DropCause::OutDown, frames);
                 if std::mem::replace(&mut self.down, true) {
                     return Ok(());
                 }
@@ -181,11 +185,11 @@ impl Tap {
                 });
             }
             Errno::EBADFD => {
-                self.tally.dropped(DropCause::OutDown);
+                self.tally.dropped_many(DropCause::OutDown, frames);
                 return self.lose();
             }
-            Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => self.tally.dropped(DropCause::OutFull),
-            _ => self.tally.dropped(DropCause::OutRefused),
+            Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM => self.tally.dropped_many(DropCause::OutFull, frames),
+            _ => self.tally.dropped_many(DropCause::OutRefused, frames),
         }
         Ok(())
     }
@@ -215,22 +219,34 @@ impl Port for Tap {
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {
-        if self.gone {
-            self.tally.dropped(DropCause::OutDown);
+        match frame.len() {
+            _ if self.gone => self.tally.dropped(DropCause::OutDown),
+            ..FRAME_BYTES_MIN => self.tally.dropped(DropCause::OutMalformed),
+            FRAME_BYTES_MIN..=FRAME_BYTES_MAX => {
+                if !self.joiner.add(frame) {
+                    let written = self.flush();
+                    // Nothing waits now, so this one is the first.
+                    self.joiner.add(frame);
+                    return written;
+                }
+            }
+            _ => self.tally.dropped(DropCause::OutTooLong),
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        let (frames, bytes) = self.joiner.waiting();
+        if frames == 0 {
             return Ok(());
         }
-        if frame.len() < FRAME_BYTES_MIN {
-            self.tally.dropped(DropCause::OutMalformed);
-            return Ok(());
-        }
-        let parts = [IoSlice::new(&VNET_NOTHING), IoSlice::new(frame)];
-        match nix::sys::uio::writev(&self.file, &parts) {
+        match nix::unistd::write(&self.file, self.joiner.take()) {
             Ok(_) => {
                 self.down = false;
-                self.tally.passed_out(frame.len());
+                self.tally.passed_out_many(frames, bytes);
                 Ok(())
             }
-            Err(errno) => self.refuse(errno),
+            Err(errno) => self.refuse(errno, frames as u64),
         }
     }
 

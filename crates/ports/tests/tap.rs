@@ -110,14 +110,15 @@ fn losing_the_interface_is_told_once_and_counted() {
     }
     let mut port = open(&spec("wt0", "192.0.2.1"), "outside").unwrap();
     sh("ip link set wt0 down");
-    let error = port.send(&[0; 60]).unwrap_err();
+    port.send(&[0; 60]).unwrap();
+    let error = port.flush().unwrap_err();
     assert_eq!(
         error.to_string(),
         "port outside: the interface wt0 is down; frames are dropped and counted meanwhile"
     );
-    port.send(&[0; 60]).unwrap();
+    put(&mut *port, &[0; 60]);
     sh("ip link set wt0 up");
-    port.send(&[0; 60]).unwrap();
+    put(&mut *port, &[0; 60]);
     assert_eq!(port.counters().dropped(DropCause::OutDown), 2);
     take(&mut *port);
     sh("ip link delete wt0");
@@ -125,7 +126,7 @@ fn losing_the_interface_is_told_once_and_counted() {
     assert!(error.to_string().contains("the interface wt0 was deleted"), "{error}");
     assert_eq!(port.receive(1, &mut |_| ()).unwrap(), 0);
     assert!(!common::wait(&*port, 0), "a lost interface must not keep the run awake");
-    port.send(&[0; 60]).unwrap();
+    put(&mut *port, &[0; 60]);
     assert_eq!(port.counters().dropped(DropCause::OutDown), 3);
 }
 
