@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::path::PathBuf;
-
 use common::{answering, own_network, put, sh, storm, take};
 use windtunnel_ports::{DropCause, PortError, PortSpec, Subnet, open};
 
@@ -87,20 +85,38 @@ fn it_can_be_in_another_namespace() {
     if !own_network() {
         return;
     }
-    let name = format!("wt-ports-{}", std::process::id());
-    sh(&format!("ip netns add {name}"));
+    let other = common::second_network();
     let mut spec = spec("wt0", "192.0.2.1");
     if let PortSpec::Tap { netns, .. } = &mut spec {
-        *netns = Some(PathBuf::from(format!("/run/netns/{name}")));
+        *netns = Some(other.path.clone());
     }
-    let port = open(&spec, "outside");
-    let there = sh(&format!("ip netns exec {name} ip -brief link"));
-    sh(&format!("ip netns delete {name}"));
-    port.unwrap();
-    assert!(there.contains("wt0"), "{there}");
+    let port = open(&spec, "outside").unwrap();
+    assert!(sh(&other.line("ip -brief address")).contains("192.0.2.1/24"));
     assert!(!sh("ip -brief link").contains("wt0"));
+    drop(port);
+    assert!(!sh(&other.line("ip -brief link")).contains("wt0"));
+    drop(other);
     let error = open(&spec, "outside").unwrap_err().to_string();
     assert!(error.contains("entering the network namespace"), "{error}");
+}
+
+/// Where users may have namespaces, no right is needed for a TAP in one.
+#[test]
+fn it_needs_no_right_in_a_network_of_ones_own() {
+    let own = ["--user", "--map-root-user", "--net"];
+    let unshare = |program: &std::path::Path, args: &[&str]| {
+        let mut command = std::process::Command::new("unshare");
+        command.args(own).arg(program).args(args).output().unwrap()
+    };
+    if !unshare("true".as_ref(), &[]).status.success() {
+        common::skipped("this host lets this user have no namespaces");
+        return;
+    }
+    let test = "the_host_pings_through_it_and_nothing_is_left";
+    let output = unshare(&std::env::current_exe().unwrap(), &["--exact", test]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("1 passed"), "{text}");
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("skipped"));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What the tests of ports share: a network namespace of their own, and frames.
 #![allow(dead_code)]
 
+use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,11 +13,20 @@ use windtunnel_ports::Port;
 /// printed, where that is not allowed.
 pub fn own_network() -> bool {
     if let Err(errno) = unshare(CloneFlags::CLONE_NEWNET) {
-        eprintln!("skipped: a network namespace of the test's own needs CAP_SYS_ADMIN ({errno})");
+        skipped(&format!(
+            "a network namespace of the test's own needs CAP_SYS_ADMIN ({errno})"
+        ));
         return false;
     }
     sh("ip link set lo up");
     true
+}
+
+/// Says why a test was not carried out. Not by `eprintln!`, which is shown for failed tests only.
+pub fn skipped(why: &str) {
+    std::io::stderr()
+        .write_all(format!("skipped: {why}\n").as_bytes())
+        .unwrap();
 }
 
 /// Runs a command line that must work.
@@ -225,7 +235,7 @@ pub fn transfer_over(here: &mut dyn Port, there: &mut dyn Port, netns: &Netns, a
     std::io::Read::read_exact(server.stdout.as_mut().unwrap(), &mut ready).unwrap();
     let mut most = 0;
     let client = || {
-        use std::io::{Read, Write};
+        use std::io::Read;
         let mut stream = std::net::TcpStream::connect((address, 5001)).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
