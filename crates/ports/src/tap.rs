@@ -5,10 +5,11 @@
 //!
 //! It is not persistent, so it goes with its descriptor, also when the process is killed; its addresses and routes go with it.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -31,6 +32,9 @@ const USUAL_MTU: u32 = 1500;
 const MTU_MAX: u32 = 65_521;
 const MTU_MIN: u32 = 68;
 
+/// What makes a port: the interface's descriptor, the host's list of interfaces, and the name.
+type Made = (File, Option<File>, String);
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Tap {
@@ -39,6 +43,10 @@ pub(crate) struct Tap {
     addresses: Vec<Subnet>,
     mtu: u32,
     file: File,
+    /// The interfaces of its network namespace, as the host counts them; none where /proc is not mounted.
+    devices: Option<File>,
+    /// What the interface's queue had no room for, when that was asked last.
+    overflow: Cell<u64>,
     poller: Poller,
     /// One superframe with its header before it.
     buffer: Vec<u8>,
@@ -72,7 +80,7 @@ impl Tap {
             });
         }
         let make = || Self::make(port, interface.unwrap_or_default(), addresses, mtu);
-        let (file, interface) = match netns {
+        let (file, devices, interface) = match netns {
             None => make()?,
             Some(netns) => in_netns(port, netns, make)?,
         };
@@ -86,6 +94,8 @@ impl Tap {
             addresses: addresses.to_vec(),
             mtu: mtu.unwrap_or(USUAL_MTU),
             file,
+            devices,
+            overflow: Cell::new(0),
             poller,
             buffer: vec![0; VNET_BYTES + FRAME_BYTES_MAX + 1],
             rest: None,
@@ -98,7 +108,7 @@ impl Tap {
     }
 
     /// Makes the interface in the network namespace of this thread.
-    fn make(port: &str, name: &str, addresses: &[Subnet], mtu: Option<u32>) -> Result<(File, String), PortError> {
+    fn make(port: &str, name: &str, addresses: &[Subnet], mtu: Option<u32>) -> Result<Made, PortError> {
         for subnet in addresses {
             if let Some(interface) = holder_of(subnet.address) {
                 return Err(PortError::AddressInUse {
@@ -118,7 +128,8 @@ impl Tap {
         })?;
         configure(&interface, addresses, mtu)
             .map_err(|(doing, errno)| admin_error(port, &format!("{doing} of {interface}"), errno))?;
-        Ok((file, interface))
+        // A file of this thread's namespace, which it stays.
+        Ok((file, File::open("/proc/thread-self/net/dev").ok(), interface))
     }
 
     /// Hands on the next part of a superframe; false if there is none.
@@ -251,7 +262,18 @@ impl Port for Tap {
     }
 
     fn counters(&self) -> PortCounters {
-        self.tally.counters()
+        let mut counters = self.tally.counters();
+        if let Some(dropped) = self
+            .devices
+            .as_ref()
+            .and_then(|devices| queue_drops(devices, &self.interface))
+        {
+            self.overflow.set(dropped);
+        }
+        if self.overflow.get() > 0 {
+            counters.drops.insert(DropCause::InOverflow, self.overflow.get());
+        }
+        counters
     }
 
     fn describe(&self) -> String {
@@ -263,6 +285,26 @@ impl Port for Tap {
         };
         format!("TAP {} of the host ({addresses}, MTU {})", self.interface, self.mtu)
     }
+}
+
+/// What the host had to drop on its way to the interface, by its list of interfaces; none if it is not there any more.
+fn queue_drops(devices: &File, interface: &str) -> Option<u64> {
+    let mut text = Vec::new();
+    let mut part = [0; 4096];
+    loop {
+        match devices.read_at(&mut part, text.len() as u64).ok()? {
+            0 => break,
+            bytes => text.extend_from_slice(&part[..bytes]),
+        }
+    }
+    drops_in(std::str::from_utf8(&text).ok()?, interface)
+}
+
+/// The fourth number behind the eight of the other direction (`net/core/net-procfs.c`).
+fn drops_in(text: &str, interface: &str) -> Option<u64> {
+    let mut lines = text.lines().filter_map(|line| line.rsplit_once(':'));
+    let (_, numbers) = lines.find(|(name, _)| name.trim() == interface)?;
+    numbers.split_whitespace().nth(8 + 3)?.parse().ok()
 }
 
 fn open_device(port: &str) -> Result<File, PortError> {
@@ -341,5 +383,30 @@ fn admin_error(port: &str, doing: &str, errno: Errno) -> PortError {
     match errno {
         Errno::EPERM | Errno::EACCES => capability_error(port, doing, "CAP_NET_ADMIN"),
         other => PortError::host(port, doing, other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_capability_is_named_with_what_gives_it() {
+        let error = admin_error("outside", "making a TAP interface", Errno::EPERM);
+        assert_eq!(
+            error.to_string(),
+            "port outside: making a TAP interface needs CAP_NET_ADMIN, which this process does not have"
+        );
+        assert_eq!(
+            error.hint().unwrap(),
+            "sudo windtunnel run ...; or as ordinary user in a network of your own: unshare --user --map-root-user --net windtunnel run ..."
+        );
+    }
+
+    #[test]
+    fn the_hosts_list_of_interfaces_is_read() {
+        let text = "Inter-|   Receive  |  Transmit\n face |bytes packets\n    lo: 1 2 3 4 5 6 7 8 9 10 11 12 13\n  tap0: 1 2 3 4 5 6 7 8 9 10 11 77 13\n";
+        assert_eq!(drops_in(text, "tap0"), Some(77));
+        assert_eq!(drops_in(text, "tap1"), None);
     }
 }

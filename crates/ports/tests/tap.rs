@@ -208,3 +208,24 @@ fn a_killed_process_leaves_nothing() {
     assert!(!sh("ip -brief link").contains("wt9"));
     assert!(!sh("ip route; ip address").contains("192.0.2"));
 }
+
+#[test]
+fn a_flood_is_bounded_and_counted() {
+    if !own_network() {
+        return;
+    }
+    let mut port = open(&spec("wt0", "192.0.2.1"), "outside").unwrap();
+    sh("ip neigh add 192.0.2.2 lladdr 02:00:00:00:00:09 dev wt0");
+    let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
+    let mut sent = 0;
+    for _ in 0..3000 {
+        sent += u64::from(socket.send_to(&[0; 100], "192.0.2.2:9").is_ok());
+    }
+    let received = take(&mut *port).iter().filter(|frame| frame.len() == 142).count() as u64;
+    let dropped = port.counters().dropped(DropCause::InOverflow);
+    assert!(
+        dropped > 0 && received + dropped >= sent,
+        "{sent} {:?}",
+        port.counters()
+    );
+}
