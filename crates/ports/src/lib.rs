@@ -61,7 +61,7 @@ pub trait Port: Send + Debug {
     /// before waiting.
     ///
     /// # Errors
-    /// News for the user: see [`Port`]. Frames may have been given to `each` before.
+    /// News for the user: see [`Port`]. Frames may have been given to `each` before; what still waits, [`Port::poll_fd`] shows.
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError>;
 
     /// Sends one frame. What cannot be taken now is dropped and counted by cause, never waited for. It may be gathered with

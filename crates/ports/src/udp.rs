@@ -51,6 +51,8 @@ pub(crate) struct Udp {
     told_version: bool,
     told_sealed: bool,
     told_lost: bool,
+    /// To be told when no datagram waits here any more: with an error a caller does not learn that some do.
+    news: Option<PortError>,
 }
 
 impl Udp {
@@ -94,6 +96,7 @@ impl Udp {
             told_version: false,
             told_sealed: false,
             told_lost: false,
+            news: None,
         };
         udp.greet();
         Ok(udp)
@@ -171,7 +174,7 @@ impl Port for Udp {
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
         let now = Instant::now();
         if self.poller.ready().any(|key| key == TIMER) {
-            self.tick(now)?;
+            self.news = self.tick(now).err().or(self.news.take());
         }
         let mut taken = 0;
         while taken < most {
@@ -201,10 +204,13 @@ impl Port for Udp {
                         self.greet();
                     }
                 }
-                Err(refusal) => self.refuse(refusal)?,
+                Err(refusal) => self.news = self.news.take().or(self.refuse(refusal).err()),
             }
         }
-        Ok(taken)
+        match self.news.take_if(|_| taken < most) {
+            Some(news) => Err(news),
+            None => Ok(taken),
+        }
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {
