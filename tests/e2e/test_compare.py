@@ -199,6 +199,7 @@ def test_what_cannot_be_compared_is_told(runner: Callable[..., Path], attempt: A
         ((a, tmp_path / "none"), f"error: cannot read {tmp_path / 'none'}", "No such file"),
         ((a, text), "starts with the bytes 74 68 65 73", "neither pcap nor pcapng"),
         ((a, a, "--at", "client:eth7"), "no capture of client:eth7", "client-eth0, server-eth0"),
+        ((text, text, "--at", "client:eth0"), "neither A nor B is one", "leave it out"),
         ((a, a, "--connection", ":99"), "no connection of either has `:99`", "hint: "),
         ((a, a, "--plot", "x.gif"), "`x.gif` is no name of a picture", ".png, .svg, .pdf"),
     ]:

@@ -15,6 +15,8 @@ const RECORD_MAX_BYTES: u32 = 1 << 18;
 /// The longest block of a pcapng file that is taken for one, bytes: libpcap's limit.
 const BLOCK_MAX_BYTES: usize = 16 << 20;
 const NS_PER_S: u128 = 1_000_000_000;
+/// Times of pcap end here, in 2106, and those of pcapng are not taken further: differences of them fit 64 bits.
+const TIME_MAX_NS: u64 = (1 << 32) * NS_PER_S as u64;
 /// `if_tsresol` of interfaces that name none: microseconds (draft-ietf-opsawg-pcapng, 4.2).
 const DEFAULT_RESOLUTION: u8 = 6;
 
@@ -348,7 +350,7 @@ impl<R: Read> Capture<R> {
                     let (kept, ticks) = (packet.data.len(), packet.timestamp.as_nanos());
                     let time_ns = interface
                         .time_ns(ticks)
-                        .ok_or_else(|| damaged("a time before 1970".into()))?;
+                        .ok_or_else(|| damaged("a time before 1970 or after 2106".into()))?;
                     // Type, length, interface, time and both lengths come before the frame.
                     let bytes = &self.input.buffer[start + 28..start + 28 + kept];
                     return Ok(Some(Frame {
@@ -388,7 +390,8 @@ impl Interface {
     fn time_ns(&self, ticks: u128) -> Option<u64> {
         let own = ticks / self.ticks * NS_PER_S + ticks % self.ticks * NS_PER_S / self.ticks;
         let offset = i128::from(self.offset_s) * NS_PER_S as i128;
-        u64::try_from(i128::try_from(own).ok()?.checked_add(offset)?).ok()
+        let time_ns = u64::try_from(i128::try_from(own).ok()?.checked_add(offset)?).ok()?;
+        (time_ns < TIME_MAX_NS).then_some(time_ns)
     }
 }
 

@@ -359,7 +359,11 @@ impl Relative<'_> {
 
     fn timestamps_differ(&self, other: &Self, ticks: u32) -> bool {
         match (self.timestamps, other.timestamps) {
-            (Some(own), Some(others)) => own.0.abs_diff(others.0) > ticks || own.1.abs_diff(others.1) > ticks,
+            (Some(own), Some(others)) => {
+                // They are counters that wrap.
+                let apart = |one: i32, other: i32| one.wrapping_sub(other).unsigned_abs();
+                apart(own.0, others.0) > ticks || apart(own.1, others.1) > ticks
+            }
             (own, others) => own.is_some() != others.is_some(),
         }
     }

@@ -150,3 +150,16 @@ fn ports_are_used_again() {
     assert_eq!(lengths, [12, 14]);
     assert!(compared(&found, &found, &[Field::Push]).equal);
 }
+
+#[test]
+fn times_that_cannot_be_are_damage() {
+    let packets = packets(&transfer(1), &Origin::default());
+    let mut file = pcapng(&packets, false, true);
+    let first = file.windows(4).position(|bytes| bytes == [6, 0, 0, 0]).unwrap();
+    file[first + 12..first + 16].fill(0xff);
+    let message = refused(&file);
+    assert!(
+        message.contains(&format!("byte {first} is damaged: a time before 1970 or after 2106")),
+        "{message}"
+    );
+}

@@ -43,7 +43,7 @@ pub struct Args {
     /// Only connections and flows with this part of a name, as `:5201`
     #[arg(long, value_name = "TEXT")]
     connection: Option<String>,
-    /// Captures of this interface only; by default, each connection where it was seen first
+    /// Of runs, captures of this interface only; by default, each connection where it was seen first
     #[arg(long, value_name = "NODE:INTERFACE")]
     at: Option<String>,
     /// Draw the largest connection of both into FILE: .png, .svg or .pdf; needs `pip install 'windtunnel[study]'`
@@ -119,6 +119,12 @@ struct Picture<'a> {
 pub fn run(args: &Args) -> Outcome {
     if let Some(file) = &args.plot {
         check_picture(file)?;
+    }
+    if args.at.is_some() && !args.a.is_dir() && !args.b.is_dir() {
+        return Err(
+            Failure::user("--at chooses among the captures of a run, and neither A nor B is one")
+                .hint("leave it out, or capture that interface alone"),
+        );
     }
     let (a, b) = std::thread::scope(|scope| {
         let of_b = scope.spawn(|| read(&args.b, args.at.as_deref()));
