@@ -61,6 +61,7 @@ def sequences(given: dict[str, Any], name_a: str, name_b: str) -> Figure:
     times = [bar[0] for drawn in bars for bar in drawn] + [ack[0] for trace in traces for ack in trace["acks"]]
     if not times:
         refuse("the largest connection carried no data", "choose another one with --connection")
+    times += [point[0] for point in given["differences"]]
     low, high = min(times), max(times)
     by, unit = scale(max([bar[2] for drawn in bars for bar in drawn], default=1), "B")
     with styled():
