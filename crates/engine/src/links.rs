@@ -163,6 +163,11 @@ impl Links {
                     carriers[end.index as usize] = carrier;
                 }
             }
+            let outside = network.outside.as_ref();
+            let outside = outside.into_iter().flat_map(|outside| outside.carriers(network.nodes));
+            for (end, carrier) in outside.filter(|(end, _)| end.node.index() == node) {
+                carriers[end.index as usize] = carrier;
+            }
             network.nodes[node].power_on(network.machines, at_ns, &carriers, &mut outbox)?;
             network.windows.distribute(network.nodes, outbox, at_ns);
             network.windows.note(node as u32, network.nodes[node].next_ns());

@@ -305,9 +305,19 @@ impl Outside {
                 end.wire.lost_on_the_way(due_ns);
             }
         }
-        nodes[node].set_link(nic, up, speed_mbps, source.key(at_ns));
-        windows.note(node as u32, at_ns);
+        if nodes[node].is_up() {
+            nodes[node].set_link(nic, up, speed_mbps, source.key(at_ns));
+            windows.note(node as u32, at_ns);
+        }
         (end.inside_name.clone(), end.name.clone())
+    }
+
+    /// NICs at links to the outside, and whether these work in both directions.
+    pub fn carriers(&self, nodes: &[Node]) -> impl Iterator<Item = (IfaceId, bool)> {
+        self.ends.iter().map(|end| {
+            let near = &nodes[end.inside.node.index()].ports[end.inside.index as usize];
+            (end.inside, near.link.is_up() && end.wire.link.is_up())
+        })
     }
 
     /// Time of the next frame of the recording, ns; `u64::MAX`: none.
@@ -429,6 +439,11 @@ impl End {
             return Ok(());
         }
         let (node, nic) = (self.inside.node.0, self.inside.index);
+        let inside = &mut nodes[node as usize];
+        if !inside.is_up() {
+            inside.ports[nic as usize].cut_frames += 1;
+            return Ok(());
+        }
         self.wire.transmit(at_ns, Frame::new(bytes), |arrives_ns, frame| {
             let event = Event {
                 key: source.key(arrives_ns),
