@@ -110,3 +110,21 @@ def test_what_a_driver_does_is_told(engine: Path, tmp_path: Path, monkeypatch: A
     (started,) = table.where(event="process_started")
     assert started["client"] is True and started["command"] == "true"
     assert table["time_ns"] == sorted(table["time_ns"])
+
+
+def test_a_warning_has_the_time_of_its_first_occurrence(run: Callable[..., Simulation]) -> None:
+    refused = "import ctypes; ctypes.CDLL(None).syscall(425, 1, 0)"
+    memory = "import ctypes; ctypes.CDLL(None).syscall(28, 4096, 4096, 3)"
+    programs = [
+        {"exec": ["python3", "-c", refused], "start": "2s", "expect": "any"},
+        {"exec": ["python3", "-c", refused], "start": "3s", "expect": "any"},
+        {"exec": ["python3", "-c", "import ctypes; ctypes.string_at(0)"], "start": "4s", "expect": "any"},
+        {"exec": ["python3", "-c", memory], "start": "5s", "expect": "any"},
+    ]
+    result = run(pair(programs, [], LINK, stop="20s"))
+    told = [event for event in events(result.out) if event["event"] == "warning"]
+    times_s = {event["code"]: event["time_ns"] / 1e9 for event in told}
+    assert 2 <= times_s["unsupported_call"] < 2.1 and 4 <= times_s["program_fault"] < 4.1, told
+    (twice,) = [event for event in told if event["code"] == "unsupported_call"]
+    assert twice["count"] == 2
+    assert [warning["time_ns"] for warning in result.summary["warnings"]] == [event["time_ns"] for event in told]

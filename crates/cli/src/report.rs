@@ -154,6 +154,7 @@ mod tests {
                 programs: vec!["prog".into()],
                 text: "called io_uring_setup: refused".into(),
                 count: 2,
+                time_ns: 7,
             }],
             failed_expectations: vec!["h1: ping exited with 0, expected 1".into()],
         };

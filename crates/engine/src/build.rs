@@ -73,7 +73,7 @@ pub fn build(scenario: &Scenario, options: Options, books: &mut Books) -> Result
         kernel_bases: kernel_bases(scenario)?,
     };
     for caution in &scenario.warnings {
-        books.shared.warn(caution.code, None, &caution.text);
+        books.shared.warn(0, caution.code, None, &caution.text);
     }
     let memory_guard = MemoryGuard::start(books.shared.clone(), words.clone());
     let watched = Watched::default();

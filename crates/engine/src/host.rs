@@ -1,7 +1,7 @@
 //! A node's side of the calls its kernel makes: programs' memory and files go to the process host, the rest is noted
 //! for the node to look at when the entry is over.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use windtunnel_base::{ByteSize, SimTime};
@@ -48,6 +48,8 @@ pub struct NodeHost {
     tail: LogTail,
     news: Vec<ProcessNews>,
     error: Option<ResultsError>,
+    /// Memory calls that were refused or changed, by number and how, with the virtual time of the first, ns.
+    notes: BTreeMap<(u32, &'static str), u64>,
     /// Faults of programs so far.
     faults: u32,
 }
@@ -64,6 +66,7 @@ impl NodeHost {
             tail: LogTail::default(),
             news: Vec::new(),
             error: None,
+            notes: BTreeMap::new(),
             faults: 0,
         }
     }
@@ -76,7 +79,7 @@ impl NodeHost {
                 "`{name}` (pid {pid}) was ended by SIGKILL at {}: {HOST_MEMORY}",
                 SimTime(self.now_ns)
             );
-            return self.shared.warn("host_memory", Some(self.number), &text);
+            return self.shared.warn(self.now_ns, "host_memory", Some(self.number), &text);
         }
         self.faults += 1;
         let text = match program_fault() {
@@ -85,7 +88,7 @@ impl NodeHost {
             }
             _ => format!("more programs were ended by {}", signal_name(signo as u32)),
         };
-        self.shared.warn("program_fault", Some(self.number), &text);
+        self.shared.warn(self.now_ns, "program_fault", Some(self.number), &text);
     }
 
     /// Says so if a call was refused for one of the node's limits; passes its result on.
@@ -101,7 +104,8 @@ impl NodeHost {
         if let Some(met) = self.programs.take_limit_met() {
             let (code, text) = limit_warning(&met);
             let program = program_name().unwrap_or_else(|| "a program".to_owned());
-            self.shared.warn_of(code, Some(self.number), Some(&program), &text);
+            self.shared
+                .warn_of(self.now_ns, code, Some(self.number), Some(&program), &text);
         }
     }
 
@@ -122,6 +126,11 @@ impl NodeHost {
     #[inline]
     pub fn take_news(&mut self, into: &mut Vec<ProcessNews>) {
         into.append(&mut self.news);
+    }
+
+    /// Memory calls refused or changed: number and note, with the virtual time of the first, ns.
+    pub fn take_notes(&mut self) -> BTreeMap<(u32, &'static str), u64> {
+        std::mem::take(&mut self.notes)
     }
 
     /// The first failure to write the kernel log since the last call.
@@ -203,6 +212,11 @@ impl Host for NodeHost {
     fn mem_call(&mut self, space: u64, nr: u32, args: &[u64; 6], file: u64) -> i64 {
         self.shared.beat();
         let result = self.programs.mem_call(space, nr, args, file);
+        if self.programs.has_notes() {
+            for note in self.programs.take_notes() {
+                self.notes.entry(note).or_insert(self.now_ns);
+            }
+        }
         if i64::from(nr) == libc::SYS_brk {
             // Its answer is never an error.
             self.warn_of_limit();
@@ -337,7 +351,8 @@ impl Host for NodeHost {
             Some(call) => (code_of(call.status), format!("called {}: {}", call.name, call.note)),
             None => ("unsupported_call", format!("made system call {nr}, which is not there")),
         };
-        self.shared.warn_of(code, Some(self.number), Some(comm), &text);
+        self.shared
+            .warn_of(self.now_ns, code, Some(self.number), Some(comm), &text);
     }
 }
 

@@ -567,7 +567,9 @@ impl Node {
                     self.queue.push(Event { key, body: Body::Wake });
                 }
                 Action::Warn(code, program, text) => {
-                    self.shared.warn_of(code, Some(self.number), program.as_deref(), &text);
+                    let number = Some(self.number);
+                    self.shared
+                        .warn_of(self.now_ns, code, number, program.as_deref(), &text);
                 }
                 Action::SetupFailed(index, problem) => {
                     return Err(EngineError::Setup {

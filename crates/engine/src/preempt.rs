@@ -213,7 +213,8 @@ impl NodeHost {
             )
         });
         let text = format!("{text}: results can differ from run to run");
-        self.shared.warn("preempted_by_clock", Some(self.number), &text);
+        self.shared
+            .warn(self.now_ns, "preempted_by_clock", Some(self.number), &text);
     }
 
     /// A program has computed for too long, and is ended.
@@ -222,7 +223,8 @@ impl NodeHost {
         let frames = self.programs.backtrace(&look.regs);
         let (head, report) = too_long_report(comm, pid, self.now_ns, after_s, &look.regs, &frames);
         self.shared.preemption.mark(self.number, pid, || head);
-        self.shared.warn("computed_too_long", Some(self.number), &report);
+        self.shared
+            .warn(self.now_ns, "computed_too_long", Some(self.number), &report);
     }
 }
 

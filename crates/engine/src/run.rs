@@ -448,6 +448,7 @@ impl Simulation {
 
     /// Writes everything there is to tell.
     fn finish(mut self, ended: Ended, error: Option<&EngineError>) -> Result<RunOutcome, EngineError> {
+        let virtual_time_ns = self.virtual_time_ns(ended);
         for node in &mut self.nodes {
             node.tell_notes();
         }
@@ -456,9 +457,8 @@ impl Simulation {
                 "{path} may read the host's processor at {count} places that could not be patched: results may differ on \
                  other hosts"
             );
-            self.books.shared.warn("cpuid_not_masked", None, &text);
+            self.books.shared.warn(virtual_time_ns, "cpuid_not_masked", None, &text);
         }
-        let virtual_time_ns = self.virtual_time_ns(ended);
         self.books
             .shared
             .progress
@@ -466,9 +466,12 @@ impl Simulation {
             .store(virtual_time_ns, Ordering::Relaxed);
         let changed_files = self.files.changed_files();
         if !changed_files.is_empty() {
-            self.books
-                .shared
-                .warn("host_file_changed", None, &changed_text(&changed_files));
+            self.books.shared.warn(
+                virtual_time_ns,
+                "host_file_changed",
+                None,
+                &changed_text(&changed_files),
+            );
         }
         let expectations = match error {
             None => self.expectations()?,
@@ -698,7 +701,7 @@ fn make_live(
         .map(|recording| &recording.header.scenario_sha256);
     if recorded.is_some_and(|recorded| *recorded != scenario.sha256) {
         let text = "the recording was made with another scenario file: the run may go another way";
-        books.shared.warn("replay_differs", None, text);
+        books.shared.warn(0, "replay_differs", None, text);
     }
     let source = Source::new(build::FIRST_KERNEL + scenario.nodes.len() as u32);
     Live::new(options, identity, source, stop_flag)

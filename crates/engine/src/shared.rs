@@ -98,21 +98,22 @@ impl Shared {
         )
     }
 
-    /// Warns, once for each text; further occurrences are counted.
-    pub fn warn(&self, code: &str, node: Option<u32>, text: &str) {
-        self.warn_of(code, node, None, text);
+    /// Warns at `now_ns`, once for each text; further occurrences are counted.
+    pub fn warn(&self, now_ns: u64, code: &str, node: Option<u32>, text: &str) {
+        self.warn_of(now_ns, code, node, None, text);
     }
 
     /// As [`Self::warn`] of what a program did: `text` goes on after its name.
-    pub fn warn_of(&self, code: &str, node: Option<u32>, program: Option<&str>, text: &str) {
+    pub fn warn_of(&self, now_ns: u64, code: &str, node: Option<u32>, program: Option<&str>, text: &str) {
         let node = node.map(|node| self.nodes[node as usize].as_str());
-        self.warnings().add(code, node, program, text);
+        self.warnings().add(now_ns, code, node, program, text);
     }
 
     /// As [`Self::warn_of`], `times` at once.
-    pub fn warn_times(&self, code: &str, node: u32, program: &str, text: &str, times: u64) {
+    pub fn warn_times(&self, now_ns: u64, code: &str, node: u32, program: &str, text: &str, times: u64) {
         let node = Some(self.nodes[node as usize].as_str());
-        self.warnings().add_times(code, node, Some(program), text, times);
+        self.warnings()
+            .add_times(now_ns, code, node, Some(program), text, times);
     }
 
     /// The warnings so far.

@@ -412,6 +412,12 @@ impl ProcessHost {
         std::mem::take(&mut self.exec_errors)
     }
 
+    /// Whether there are any that [`Self::take_notes`] would give.
+    #[inline]
+    pub fn has_notes(&self) -> bool {
+        self.spaces.has_notes()
+    }
+
     /// Memory calls refused or changed since the last call: number and note.
     pub fn take_notes(&mut self) -> Vec<(u32, &'static str)> {
         self.spaces.take_notes()

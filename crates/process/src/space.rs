@@ -266,6 +266,10 @@ impl Spaces {
         Ok(u64::from(work.map_above(address, out)))
     }
 
+    pub(crate) fn has_notes(&self) -> bool {
+        !self.notes.is_empty()
+    }
+
     /// Requests that were refused or changed since the last call.
     pub(crate) fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.notes).into_iter().collect()

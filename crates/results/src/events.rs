@@ -76,7 +76,7 @@ pub enum Event {
         /// What changed for frames from `b` to `a`.
         b_to_a: LinkValues,
     },
-    /// Something that ought to be looked at before trusting the results, told once, at the end of the run.
+    /// Something that ought to be looked at before trusting the results, told once, when it happened for the first time.
     Warning {
         /// Its kind, as in the summary.
         code: String,
@@ -86,7 +86,7 @@ pub enum Event {
         programs: Vec<String>,
         /// The sentence for people; it goes on after the names of the programs.
         text: String,
-        /// How often it happened.
+        /// How often it happened, in all of the run.
         count: u64,
     },
     /// What a program was expected to do was checked, at the end of the run.
@@ -235,6 +235,7 @@ impl EventLog {
         let end_ns = last_ns.max(summary.virtual_time_ns);
         for warning in &summary.warnings {
             let warning = warning.clone();
+            let time_ns = warning.time_ns.min(end_ns);
             let event = Event::Warning {
                 code: warning.code,
                 nodes: warning.nodes,
@@ -242,7 +243,7 @@ impl EventLog {
                 text: warning.text,
                 count: warning.count,
             };
-            self.add(end_ns, event);
+            self.add(time_ns, event);
         }
         let ended = summary.ended;
         self.add(end_ns, Event::RunEnded { ended, error });

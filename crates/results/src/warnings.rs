@@ -22,6 +22,10 @@ pub struct Warning {
     pub text: String,
     /// How often it happened, at least 1.
     pub count: u64,
+    /// Virtual time of its first time, nanoseconds; 0 also for what was known before the run. What the whole run is warned of
+    /// at its end has that time.
+    #[serde(default)]
+    pub time_ns: u64,
 }
 
 /// Collects warnings; equal ones (code and text) are one entry with a count.
@@ -38,12 +42,20 @@ impl Warnings {
     }
 
     /// Records one occurrence; true when it is the first of its kind, so that it is worth telling the user now.
-    pub fn add(&mut self, code: &str, node: Option<&str>, program: Option<&str>, text: &str) -> bool {
-        self.add_times(code, node, program, text, 1)
+    pub fn add(&mut self, time_ns: u64, code: &str, node: Option<&str>, program: Option<&str>, text: &str) -> bool {
+        self.add_times(time_ns, code, node, program, text, 1)
     }
 
     /// As [`Self::add`], for `times` occurrences.
-    pub fn add_times(&mut self, code: &str, node: Option<&str>, program: Option<&str>, text: &str, times: u64) -> bool {
+    pub fn add_times(
+        &mut self,
+        time_ns: u64,
+        code: &str,
+        node: Option<&str>,
+        program: Option<&str>,
+        text: &str,
+        times: u64,
+    ) -> bool {
         let key = (code.to_owned(), text.to_owned());
         let next = self.list.len();
         let at = *self.index.entry(key).or_insert(next);
@@ -54,10 +66,13 @@ impl Warnings {
                 programs: Vec::new(),
                 text: text.to_owned(),
                 count: 0,
+                time_ns,
             });
         }
         let warning = &mut self.list[at];
         warning.count += times;
+        // Within a window, nodes run one after the other.
+        warning.time_ns = warning.time_ns.min(time_ns);
         if let Some(node) = node
             && warning.nodes.iter().all(|known| known != node)
         {
@@ -119,15 +134,16 @@ mod tests {
     fn one_cause_is_one_warning() {
         let mut warnings = Warnings::new();
         let refused = "called io_uring_setup: refused";
-        assert!(warnings.add("unsupported_call", Some("h1"), Some("a"), refused));
-        assert!(!warnings.add("unsupported_call", Some("h1"), Some("b"), refused));
-        assert!(!warnings.add("unsupported_call", Some("h2"), Some("a"), refused));
-        assert!(warnings.add("partial_call", Some("h1"), Some("a"), refused));
-        assert!(warnings.add("cpuid_not_masked", None, None, "this processor"));
+        assert!(warnings.add(7, "unsupported_call", Some("h1"), Some("a"), refused));
+        assert!(!warnings.add(7, "unsupported_call", Some("h1"), Some("b"), refused));
+        assert!(!warnings.add(5, "unsupported_call", Some("h2"), Some("a"), refused));
+        assert!(warnings.add(9, "partial_call", Some("h1"), Some("a"), refused));
+        assert!(warnings.add(9, "cpuid_not_masked", None, None, "this processor"));
         let [first, second, third] = warnings.list() else {
             panic!("{warnings:?}")
         };
         assert_eq!((first.count, second.count, third.count), (3, 1, 1));
+        assert_eq!((first.time_ns, second.time_ns), (5, 9));
         assert_eq!(first.nodes, ["h1", "h2"]);
         assert_eq!(first.programs, ["a", "b"]);
         assert_eq!(first.subject(), "h1, h2: `a`, `b` ");
@@ -138,7 +154,7 @@ mod tests {
     fn hundreds_of_names_are_not_all_kept() {
         let mut warnings = Warnings::new();
         for number in 0..1000 {
-            warnings.add("c", Some("h1"), Some(&format!("p{}", number % 500)), "did it");
+            warnings.add(9, "c", Some("h1"), Some(&format!("p{}", number % 500)), "did it");
         }
         let [warning] = warnings.list() else {
             panic!("{warnings:?}")

@@ -138,6 +138,7 @@ fn summary_and_manifest_survive_a_round_trip() {
             programs: vec!["p".into()],
             text: "t".into(),
             count: 4,
+            time_ns: 7,
         }],
         failed_expectations: vec!["h1: ping exited with 1, expected 0".into()],
     };

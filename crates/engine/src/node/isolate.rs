@@ -108,7 +108,7 @@ impl Isolation {
             }
             _ => "used memory of other nodes, too".to_owned(),
         });
-        shared.warn_times("wild_access", node, &wild.comm, text, wild.count);
+        shared.warn_times(now_ns, "wild_access", node, &wild.comm, text, wild.count);
     }
 }
 

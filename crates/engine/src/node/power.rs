@@ -87,10 +87,11 @@ impl Node {
         let Machine::On(kernel) = &mut self.machine else {
             return;
         };
-        for (nr, note) in kernel.host_mut().programs.take_notes() {
+        for ((nr, note), at_ns) in kernel.host_mut().take_notes() {
             let call = windtunnel_process::table::find(nr);
             let (code, name) = call.map_or(("partial_call", "a call"), |call| (code_of(call.status), call.name));
-            self.shared.warn(code, Some(self.number), &format!("{name}: {note}"));
+            let text = format!("{name}: {note}");
+            self.shared.warn(at_ns, code, Some(self.number), &text);
         }
     }
 
