@@ -120,7 +120,7 @@ class Network(MininetNames):
         ``mptcp.csv`` and ``qdiscs.csv`` in the results; or such spans for some of ``links``, ``tcp``, ``mptcp`` and
         ``qdiscs``.
     **options
-        Further keys of ``run`` of a scenario: ``epoch``, ``preempt``, ``output_limit``, ``isolate``.
+        Further keys of ``run`` of a scenario: ``epoch``, ``preempt``, ``output_limit``, ``isolate``, ``pcapng``.
 
     Examples
     --------
@@ -151,7 +151,7 @@ class Network(MininetNames):
     ) -> None:
         if routing not in ("auto", "ecmp", "none"):
             refuse(f"routing `{routing}` is not allowed; allowed: auto, ecmp, none")
-        known = ("epoch", "preempt", "output_limit", "isolate")
+        known = ("epoch", "preempt", "output_limit", "isolate", "pcapng")
         for key in options:
             if key not in known:
                 refuse(

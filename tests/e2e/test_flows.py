@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +20,7 @@ from simulate import Simulation
 
 LINK = {"rate": "10Mbit", "delay": "5ms", "queue": "20p"}
 BYTES = 2_000_000
+PATIENCE_S = 60
 SEND = f"import socket; s = socket.create_connection(('10.0.0.2', 5201)); s.sendall(bytes({BYTES})); s.close()"
 TAKE = """
 import socket
@@ -103,6 +107,54 @@ def test_one_capture_has_all_frames_in_order(engine: Path, run: Callable[..., Si
         alone = tshark(result.out / f"pcap/{name}-eth0.pcap", "frame.time_epoch", "frame.len")
         assert alone == [[time, length] for time, interface, length in rows if interface == f"{name}:eth0"]
     assert f"seed 1, digest {result.summary['digest']}".encode() in first.read_bytes()
+
+
+def test_a_run_leaves_one_capture_if_it_is_asked_to(
+    engine: Path, run: Callable[..., Simulation], tmp_path: Path
+) -> None:
+    ping = [{"exec": "ping -c 2 10.0.0.2"}]
+    plain = run(pair(ping, [], LINK, stop="5s"))
+    scenario = pair(ping, [], LINK, stop="5s")
+    by_option = run(scenario, ["--pcapng"])
+    scenario["run"]["pcapng"] = True
+    by_scenario = run(scenario)
+    scenario["nodes"]["h1"]["interfaces"] = {"eth0": {"capture": True}}
+    of_one = run(scenario)
+    assert plain.summary == by_option.summary == by_scenario.summary == of_one.summary
+    assert not (plain.out / "run.pcapng").exists() and not list(by_option.out.glob("*.tmp"))
+    again = tmp_path / "again.pcapng"
+    frames = wt.Results(by_option.out).write_pcapng(again)
+    assert frames > 0 and (by_option.out / "run.pcapng").read_bytes() == again.read_bytes()
+    assert (by_scenario.out / "run.pcapng").read_bytes() == again.read_bytes()
+    assert [path.name for path in (of_one.out / "pcap").iterdir()] == ["h1-eth0.pcap"]
+    # It is a result as any other: the next run in this folder removes it.
+    path = tmp_path / "plain.yaml"
+    path.write_text(json.dumps(pair(ping, [], LINK, stop="5s")), encoding="utf-8")
+    command: list[str | Path] = [engine, "run", path, "--out", by_option.out, "--quiet", "--force"]
+    subprocess.run(command, check=True)
+    assert not (by_option.out / "run.pcapng").exists()
+    # Without Python, all else is there.
+    env = {**os.environ, "WINDTUNNEL_PYTHON": str(tmp_path / "none")}
+    done = subprocess.run([*command, "--pcapng"], env=env, check=False, capture_output=True, text=True)
+    assert done.returncode == 2 and "WINDTUNNEL_PYTHON" in done.stderr
+    assert wt.Results(by_option.out).summary["digest"] == plain.summary["digest"]
+
+
+def test_an_interrupted_run_leaves_one_capture_too(engine: Path, tmp_path: Path) -> None:
+    path, out = tmp_path / "scenario.yaml", tmp_path / "out"
+    ping = {"exec": "ping -i 0.001 10.0.0.2", "expect": "any"}
+    path.write_text(json.dumps(pair([ping], [], LINK, stop="1000h")), encoding="utf-8")
+    process = subprocess.Popen([engine, "run", path, "--out", out, "--quiet", "--pcapng"])
+    deadline_s = time.monotonic() + PATIENCE_S
+    printed = out / "h1/ping-0.stdout"
+    while not printed.exists() or printed.stat().st_size < 10_000:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_S) == 130
+    again = tmp_path / "again.pcapng"
+    assert wt.Results(out).write_pcapng(again) > 10
+    assert (out / "run.pcapng").read_bytes() == again.read_bytes()
 
 
 def test_what_cannot_be_exported_is_said(engine: Path, run: Callable[..., Simulation], tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def first_column(section: str) -> list[str]:
 
 def test_the_files_and_their_columns(run: Callable[..., Simulation]) -> None:
     scenario = pair([{"exec": "ping -c 1 10.0.0.2"}], [], {"rate": "10Mbit", "delay": "5ms"}, stop="9s", measure="1s")
-    scenario["run"]["capture"] = "all"
+    scenario["run"]["pcapng"] = True
     out = run(scenario).out
     tables = [path.name for path in out.glob("*.csv")]
     assert {f"`{name}`" for name in tables} == {name for name in SECTIONS if name.endswith(".csv`")}

@@ -22,6 +22,10 @@ pub const QDISCS: &str = "qdiscs.csv";
 pub const FILES: &str = "files.list";
 /// Folder of the captures.
 pub const PCAP: &str = "pcap";
+/// All captures as one.
+pub const PCAPNG: &str = "run.pcapng";
+/// The same, before it is complete.
+pub const PCAPNG_TEMPORARY: &str = "run.pcapng.tmp";
 /// What clients of the live run did.
 pub const INPUT: &str = "input.jsonl";
 /// What came from outside through ports.
@@ -40,7 +44,7 @@ pub const FLOWS_TEMPORARY: &str = "flows.csv.tmp";
 pub const TRAIL_TEMPORARY: &str = "trail.json.tmp";
 
 /// All of them.
-pub const ALL: [&str; 19] = [
+pub const ALL: [&str; 21] = [
     MANIFEST,
     SUMMARY,
     EVENTS,
@@ -53,6 +57,8 @@ pub const ALL: [&str; 19] = [
     QDISCS,
     FILES,
     PCAP,
+    PCAPNG,
+    PCAPNG_TEMPORARY,
     INPUT,
     OUTSIDE,
     CONTROL,

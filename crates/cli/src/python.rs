@@ -55,6 +55,15 @@ pub fn run_part(name: &str, arguments: &impl Serialize, input: &[u8]) -> Outcome
     }
 }
 
+/// Has a verb done, without what it prints to standard output. Whether it was; if not, it has said why.
+pub fn run_verb(name: &str, arguments: &impl Serialize) -> Result<bool, Failure> {
+    let (mut command, python) = command(name, arguments)?;
+    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).status();
+    status
+        .map(|status| status.success())
+        .map_err(|error| cannot_run(&python, &error))
+}
+
 /// The command for a verb, and its interpreter.
 fn command(name: &str, arguments: &impl Serialize) -> Result<(Command, PathBuf), Failure> {
     let program =

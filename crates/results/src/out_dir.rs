@@ -20,7 +20,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use windtunnel_base::result_files::{
-    self, CONTROL, EVENTS, FILES, FLOWS, INPUT, LINKS, MANIFEST, MPTCP, OUTSIDE, PCAP, QDISCS, SUMMARY, TCP, TRAIL,
+    self, CONTROL, EVENTS, FILES, FLOWS, INPUT, LINKS, MANIFEST, MPTCP, OUTSIDE, PCAP, PCAPNG, QDISCS, SUMMARY, TCP,
+    TRAIL,
 };
 
 /// Enough for summary and manifest of some hundred programs.
@@ -229,6 +230,14 @@ impl OutDir {
     /// Writes `flows.csv`, replacing the one before in one step.
     pub fn write_flows(&self, flows: &[FlowRow]) -> Result<()> {
         self.write_atomically(FLOWS, &flows_csv(flows))
+    }
+
+    /// Writes down that the file of all captures is ours, and where it goes.
+    pub fn pcapng(&self) -> Result<PathBuf> {
+        self.check_still_ours()?;
+        self.list(PCAPNG)?;
+        self.list(result_files::PCAPNG_TEMPORARY)?;
+        Ok(self.path.join(PCAPNG))
     }
 
     /// A new file somewhere in the folder, listed as ours; the folders above it are made.

@@ -74,6 +74,9 @@ pub(crate) struct RunDoc {
     pub isolate: Option<bool>,
     /// `none` (default) or `all`: which interfaces are captured unless they say so themselves.
     pub capture: Option<Text>,
+    /// Whether the captures are put together as one, run.pcapng, at the end of the run; not by default. If no interface is captured,
+    /// all are.
+    pub pcapng: Option<bool>,
     /// Span of virtual time after which, again and again, all is measured, or such spans for what is to be; nothing by default.
     pub measure: Option<Flexible<MeasureDoc>>,
     /// Most bytes of each standard output and error of a program, 1GiB by default. Beyond it programs get ENOSPC.

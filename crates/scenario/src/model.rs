@@ -32,6 +32,18 @@ pub struct Scenario {
     pub sha256: String,
 }
 
+impl Scenario {
+    /// Has the captures put together as one at the end. If no interface is captured, all are.
+    pub fn set_pcapng(&mut self) {
+        self.run.pcapng = true;
+        let mut interfaces = self.nodes.iter_mut().flat_map(|node| &mut node.interfaces);
+        if !interfaces.any(|interface| interface.capture) {
+            let interfaces = self.nodes.iter_mut().flat_map(|node| &mut node.interfaces);
+            interfaces.for_each(|interface| interface.capture = true);
+        }
+    }
+}
+
 /// Something that is allowed, but may not be meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caution {
@@ -56,6 +68,8 @@ pub struct Run {
     pub preempt: Preempt,
     /// What is measured, and how often.
     pub measure: Measures,
+    /// Whether the captures are put together as one when it has ended.
+    pub pcapng: bool,
     /// Whether programs are kept from the memory of other nodes.
     pub isolate: bool,
     /// How time goes on.

@@ -1,9 +1,9 @@
 //! `windtunnel export DIR`
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::python;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Write what a run left in the formats of other tools
 ///
@@ -18,6 +18,16 @@ pub struct Args {
     /// Folder for its tables, each as a Parquet file; needs Polars (pip install polars)
     #[arg(long, value_name = "DIR")]
     parquet: Option<PathBuf>,
+}
+
+/// Makes one capture of those in a folder of results. Whether it is there; if not, it was said why.
+pub(super) fn pcapng(dir: &Path, pcapng: &Path) -> Result<bool, Failure> {
+    let args = Args {
+        dir: dir.to_owned(),
+        pcapng: Some(pcapng.to_owned()),
+        parquet: None,
+    };
+    python::run_verb("export", &args)
 }
 
 /// Has the Python package do it.

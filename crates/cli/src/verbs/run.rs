@@ -47,6 +47,9 @@ pub struct Args {
     /// Measure links, TCP, MPTCP and queueing disciplines after each such span of virtual time, instead of what the scenario says: 10ms
     #[arg(long, value_name = "TIME")]
     measure: Option<SimDuration>,
+    /// Put the captures together as run.pcapng when the run has ended; if the scenario captures nothing, all interfaces are captured
+    #[arg(long)]
+    pcapng: bool,
     /// Wait for `windtunnel shell` and others at the end, until `windtunnel stop` or Ctrl-C: virtual time stands still while nobody is there
     #[arg(long)]
     hold: bool,
@@ -88,6 +91,7 @@ impl Args {
             seed: None,
             stop: None,
             measure: None,
+            pcapng: false,
             hold: false,
             realtime: false,
             drive: false,
@@ -142,6 +146,10 @@ pub fn run(args: &Args) -> Outcome {
             "a run that goes with the wall clock (`run: {mode: realtime}`) cannot be driven",
         ));
     }
+    if args.pcapng || scenario.run.pcapng {
+        scenario.set_pcapng();
+    }
+    let pcapng = scenario.run.pcapng;
     if let (Some(recording), None) = (&replay, args.seed) {
         scenario.run.seed = recording.header.seed;
     }
@@ -205,7 +213,12 @@ pub fn run(args: &Args) -> Outcome {
     let line = ProgressLine::new(args.quiet || args.debugger, socket, args.hold || realtime);
     let isolated = scenario.run.isolate;
     match wait(&start(scenario, options)?, &progress, line) {
-        Some(outcome) => finish(args, &outcome?, &signal),
+        Some(outcome) => {
+            // Also what was captured until the run broke off.
+            let merged = if pcapng { merge_captures(&out) } else { Ok(()) };
+            let code = finish(args, &outcome?, &signal)?;
+            merged.map(|()| code)
+        }
         None => Err(after_panic(&out, isolated)),
     }
 }
@@ -306,6 +319,20 @@ fn open_door(
             Ok(None)
         }
     }
+}
+
+/// Puts the captures of a run that has ended together as one.
+fn merge_captures(out: &OutDir) -> Result<(), Failure> {
+    let file = out.pcapng()?;
+    if super::export::pcapng(out.path(), &file)? {
+        return Ok(());
+    }
+    let dir = out.path().display();
+    Err(
+        Failure::user("the captures could not be put together as run.pcapng; all results are there but this").hint(
+            format!("windtunnel export {dir} --pcapng {dir}/run.pcapng does it again"),
+        ),
+    )
 }
 
 /// Completes the manifest, which the engine could not do any more.

@@ -236,6 +236,7 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
             OUTPUT_LIMIT_RANGE,
         )?,
         preempt,
+        pcapng: doc.pcapng.unwrap_or(false),
         isolate: doc.isolate.unwrap_or(false),
         realtime: realtime(doc)?,
     };
