@@ -487,7 +487,12 @@ def test_realtime_changes_nothing(live: Callable[..., Run], tmp_path: Path) -> N
     assert time.monotonic() - start_s > 1.4
     plain = run.client("run", str(run.scenario), "--out", str(tmp_path / "plain"), "--json")
     assert plain.returncode == 0
-    assert plain.stdout == paced.stdout
+    # How late it was is the host's; all else is not.
+    summaries = [json.loads(run.stdout) for run in (paced, plain)]
+    late = summaries[0].pop("lateness")
+    assert late["windows"] > 0 and late["max_ns"] >= late["p50_ns"]
+    summaries[0]["warnings"] = [one for one in summaries[0]["warnings"] if one["code"] != "late"]
+    assert summaries[0] == summaries[1]
 
 
 def test_words_are_completed(live: Callable[..., Run]) -> None:

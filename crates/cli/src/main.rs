@@ -43,6 +43,12 @@ struct Cli {
 const COMPLETE_VARIABLE: &str = "WINDTUNNEL_COMPLETE";
 
 fn main() -> ExitCode {
+    // A node of `--platform host`: nothing of what follows is for it.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == windtunnel_platform::INIT_VERB) {
+        let stage = words.next();
+        return ExitCode::from(windtunnel_platform::node_init(stage.as_deref().and_then(|word| word.to_str())) as u8);
+    }
     host::forget_inherited();
     CompleteEnv::with_factory(Cli::command)
         .var(COMPLETE_VARIABLE)

@@ -157,6 +157,7 @@ mod tests {
                 time_ns: 7,
             }],
             failed_expectations: vec!["h1: ping exited with 0, expected 1".into()],
+            delivery_lateness: None,
         };
         assert_eq!(
             render(&summary, "out/demo"),

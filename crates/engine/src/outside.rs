@@ -218,14 +218,14 @@ impl Outside {
             if let Some(port) = &mut end.port {
                 end.unflushed = true;
                 if let Err(news) = port.send(frame.data()) {
-                    tell(&self.shared, &news);
+                    tell(&self.shared, self.last_ns, &news);
                 }
             }
         }
         for end in self.ends.iter_mut().filter(|end| end.unflushed) {
             end.unflushed = false;
             if let Some(Err(news)) = end.port.as_mut().map(|port| port.flush()) {
-                tell(&self.shared, &news);
+                tell(&self.shared, self.last_ns, &news);
             }
         }
     }
@@ -257,7 +257,7 @@ impl Outside {
             let taken = port.receive(FRAMES_MOST, &mut each);
             end.more = matches!(taken, Ok(FRAMES_MOST));
             if let Err(news) = taken {
-                tell(&self.shared, &news);
+                tell(&self.shared, self.last_ns, &news);
             }
             end.port = Some(port);
         }
@@ -474,6 +474,6 @@ fn check_header(found: &record::Header, wanted: &record::Header) -> Result<(), E
 }
 
 /// A port has lost its interface or its peer: the summary says so, and frames are counted.
-fn tell(shared: &Shared, news: &PortError) {
-    shared.warn("port", None, &news.to_string());
+fn tell(shared: &Shared, now_ns: u64, news: &PortError) {
+    shared.warn(now_ns, "port", None, &news.to_string());
 }

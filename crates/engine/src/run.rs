@@ -441,7 +441,7 @@ impl Simulation {
     fn virtual_time_ns(&self, ended: Ended) -> u64 {
         let last_ns = self.nodes.iter().map(Node::now_ns).max().unwrap_or(0);
         match ended {
-            Ended::Stop => self.live.stop_ns(self.stop_ns).max(last_ns),
+            Ended::Stop => self.stop_ns.max(last_ns),
             _ => last_ns,
         }
     }
@@ -509,9 +509,10 @@ impl Simulation {
                 .as_ref()
                 .map(|outside| outside.summaries())
                 .unwrap_or_default(),
-            lateness: self.lateness(),
+            lateness: self.lateness(virtual_time_ns),
             warnings: self.books.shared.warnings().list().to_vec(),
             failed_expectations: failed_expectations.clone(),
+            delivery_lateness: None,
         };
         let events = self.events(&summary, &expectations, error);
         let books = &mut self.books;
@@ -551,13 +552,13 @@ impl Simulation {
     }
 
     /// How late the run was, if it went with the wall clock, with warnings if that was too late.
-    fn lateness(&self) -> Option<LatenessSummary> {
+    fn lateness(&self, at_ns: u64) -> Option<LatenessSummary> {
         self.live.clock()?;
         let nodes = self.nodes.iter();
         let nodes = nodes.filter_map(|node| Some((node.name(), &**node.lateness.as_ref()?)));
         let lateness = lateness::summary(nodes, self.late_limit_ns, self.live.slips());
         for (code, text) in lateness::warnings(&lateness) {
-            self.books.shared.warn(code, None, &text);
+            self.books.shared.warn(at_ns, code, None, &text);
         }
         Some(lateness)
     }

@@ -316,6 +316,7 @@ fn report(shared: &Shared, words: &LastWords, text: String, hint: &str) {
         lateness: None,
         warnings: shared.warnings().list().to_vec(),
         failed_expectations: vec![text.clone()],
+        delivery_lateness: None,
     };
     let mut manifest = words.manifest.clone();
     manifest.ended = Some(Ended::Error);

@@ -46,15 +46,16 @@ pub use host_facts::HostFacts;
 pub use kernel_log::KernelLog;
 pub use link_series::LinkInterval;
 pub use manifest::{
-    Cost, Ended, FileRecord, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, ProgramRecord, RootRecord,
-    ScenarioRecord, SourceRecord,
+    Cost, Ended, FileRecord, GENERATOR, KernelRecord, MANIFEST_VERSION, Manifest, PlatformRecord, ProgramRecord,
+    RootRecord, ScenarioRecord, SourceRecord,
 };
 pub use out_dir::{ExistingFiles, OutDir, ProcessLogs};
 pub use pcap::PcapWriter;
 pub use samples::{MptcpLine, QdiscLine, TcpLine};
 pub use series::{Line, Series};
 pub use summary::{
-    DirectionSummary, LatenessSummary, LinkSummary, NodeLateness, PortSummary, ProcessSummary, SUMMARY_VERSION, Summary,
+    DeliveryLateness, DirectionSummary, LatenessSummary, LinkSummary, NodeLateness, PortSummary, ProcessSummary,
+    SUMMARY_VERSION, Summary,
 };
 pub use trail::{InterfaceTrail, Mark, TRAIL_VERSION, Trail};
 pub use warnings::{Warning, Warnings};

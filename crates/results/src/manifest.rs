@@ -94,6 +94,25 @@ pub struct Manifest {
     pub cost: Cost,
     /// The host it ran on.
     pub host: HostFacts,
+    /// What it ran on instead of library kernels; only there if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<PlatformRecord>,
+}
+
+/// What a run was on that was not in virtual time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlatformRecord {
+    /// `host`: namespaces of the host's kernel.
+    pub name: String,
+    /// Release of that kernel.
+    pub kernel_release: String,
+    /// Whether nodes were in user namespaces, for the run was not root's.
+    pub rootless: bool,
+    /// Why there is no digest.
+    pub no_digest: String,
+    /// Folders that nodes could not write to.
+    pub read_only: Vec<String>,
 }
 
 /// The scenario of a run.
@@ -228,6 +247,7 @@ impl Manifest {
             started_unix_s: now.map_or(0, |since| since.as_secs()),
             cost: Cost::default(),
             host: HostFacts::gather(),
+            platform: None,
         }
     }
 

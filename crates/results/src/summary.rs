@@ -48,6 +48,23 @@ pub struct Summary {
     pub warnings: Vec<Warning>,
     /// One sentence per expectation that did not hold; empty: all held.
     pub failed_expectations: Vec<String>,
+    /// How late frames arrived; only there where time was the host's (`--platform host`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery_lateness: Option<DeliveryLateness>,
+}
+
+/// How much later than the link model said frames arrived. Percentiles are right to a sixteenth.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeliveryLateness {
+    /// Frames that arrived.
+    pub deliveries: u64,
+    /// The median, nanoseconds.
+    pub p50_ns: u64,
+    /// What a hundredth of them passed, nanoseconds.
+    pub p99_ns: u64,
+    /// The worst, nanoseconds.
+    pub max_ns: u64,
 }
 
 /// One program.

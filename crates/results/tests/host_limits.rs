@@ -141,6 +141,7 @@ fn summary_and_manifest_survive_a_round_trip() {
             time_ns: 7,
         }],
         failed_expectations: vec!["h1: ping exited with 1, expected 0".into()],
+        delivery_lateness: None,
     };
     out.write_summary(&summary).unwrap();
     assert_eq!(Summary::read(dir.path()).unwrap(), summary);

@@ -1,7 +1,7 @@
 //! `windtunnel diff RUN_A RUN_B`
 
 use crate::diff::{self, Comparison, Event, Kind, time};
-use crate::failure::{EXIT_OK, Outcome};
+use crate::failure::{EXIT_OK, Failure, Outcome};
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -30,6 +30,20 @@ pub struct Args {
 
 /// Compares and tells.
 pub fn run(args: &Args) -> Outcome {
+    for folder in [&args.a, &args.b] {
+        // A folder without a manifest is refused below, with a better word.
+        let manifest = windtunnel_results::Manifest::read(folder);
+        if let Ok(Some(platform)) = manifest.map(|manifest| manifest.platform) {
+            let what = format!(
+                "{} has no digest: it ran with `--platform {}`",
+                folder.display(),
+                platform.name
+            );
+            return Err(Failure::user(what)
+                .because(platform.no_digest)
+                .hint("compare what it measured, or its captures, instead"));
+        }
+    }
     let comparison = diff::compare(&args.a, &args.b)?;
     if args.json {
         super::print_json(&comparison)?;

@@ -59,6 +59,9 @@ pub struct Args {
     /// Let a program decide how time goes on, as the Python package does: nothing happens until one has taken the wheel at the control socket, and the run ends when it lets go
     #[arg(long, conflicts_with_all = ["hold", "realtime", "replay"])]
     drive: bool,
+    /// What to run on: `virtual`, library kernels in virtual time; or `host`, network namespaces of the host's kernel with the wall clock
+    #[arg(long, value_enum, default_value_t = Platform::Virtual)]
+    platform: Platform,
     /// Keep programs from the memory of other nodes: a stray pointer ends in SIGSEGV, and the summary says whose it was. Costs time
     #[arg(long)]
     isolate: bool,
@@ -82,6 +85,15 @@ pub struct Args {
     debugger: bool,
 }
 
+/// What nodes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Platform {
+    /// Library kernels, in virtual time.
+    Virtual,
+    /// Namespaces of the host's kernel, with the wall clock.
+    Host,
+}
+
 impl Args {
     /// A run that prints nothing but what went wrong, and replaces the results of an earlier one.
     pub(super) fn plain(file: PathBuf, out: PathBuf) -> Self {
@@ -95,6 +107,7 @@ impl Args {
             hold: false,
             realtime: false,
             drive: false,
+            platform: Platform::Virtual,
             isolate: false,
             replay: None,
             json: false,
@@ -131,6 +144,9 @@ pub fn run(args: &Args) -> Outcome {
     }
     if let Some(interval) = args.measure {
         scenario.run.set_measure(interval).map_err(Failure::user)?;
+    }
+    if args.platform == Platform::Host {
+        return run_on_host(args, &scenario);
     }
     let (replay, outside) = recording(args, &scenario)?;
     let realtime = args.realtime || scenario.run.realtime.wanted && args.replay.is_none();
@@ -244,6 +260,51 @@ fn ring_and_bell(realtime: bool) -> Result<(Option<Ringer>, Option<Bell>), Failu
     let (ringer, bell) =
         bell().map_err(|error| Failure::user("cannot make a socket for the run to wait at").because(error))?;
     Ok((Some(ringer), Some(bell)))
+}
+
+/// Runs it in namespaces of the host's kernel, on this thread: nodes end with the thread that made them.
+fn run_on_host(args: &Args, scenario: &Scenario) -> Outcome {
+    let given = [
+        ("--hold", args.hold),
+        ("--realtime", args.realtime),
+        ("--drive", args.drive),
+        ("--isolate", args.isolate),
+        ("--replay", args.replay.is_some()),
+        ("--measure", args.measure.is_some()),
+        ("--pcapng", args.pcapng),
+    ];
+    if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+        return Err(Failure::user(format!("`{option}` is not for `--platform host`"))
+            .hint("it needs virtual time: leave one of them out; docs/platforms.md says what differs"));
+    }
+    let existing = match args.force {
+        true => ExistingFiles::ReplaceOurs,
+        false => ExistingFiles::Refuse,
+    };
+    super::check_current_dir(&args.out)?;
+    let stop_flag = Arc::new(AtomicBool::new(false));
+    let signal = catch_signals(&stop_flag, false, None)?;
+    let options = windtunnel_platform::Options {
+        out: OutDir::create(&args.out, existing)?,
+        scenario_path: args.file.clone(),
+        seed: scenario.run.seed,
+        stop_flag,
+    };
+    let done = windtunnel_platform::run(scenario, &options).map_err(|error| {
+        let failure = Failure::user(error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    })?;
+    let outcome = RunOutcome {
+        summary: done.summary,
+        failed_expectations: done.failed_expectations,
+    };
+    if !args.quiet {
+        eprintln!("no digest: the host's kernel and clock ran this, and no two runs are equal");
+    }
+    finish(args, &outcome, &signal)
 }
 
 /// Opens what nodes see as `/`. Images are unpacked when they are used for the first time, which can take a while.

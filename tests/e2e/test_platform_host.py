@@ -1,0 +1,146 @@
+"""`windtunnel run --platform host`: the same scenario in namespaces of the host's kernel."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ENGINE = ROOT / "target" / "release" / "windtunnel"
+PING = """
+version: 1
+name: ping
+run: {stop: 20s, capture: all}
+nodes:
+  h1:
+    addresses: {eth0: 10.0.0.1/24}
+    processes:
+      - exec: ping -c 4 -i 0.3 h2
+        start: 100ms
+        expect: {exit: EXIT, stdout: {contains: 4 received}}
+  h2: {addresses: {eth0: 10.0.0.2/24}}
+links:
+  - endpoints: ["h1:eth0", "h2:eth0"]
+    both: {rate: 1Gbit, delay: 5ms}
+"""
+
+
+def why_not(prefix: list[str]) -> str | None:
+    """Why this host cannot do it, if it cannot."""
+    if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
+        return "/dev/net/tun cannot be opened"
+    user = [] if os.geteuid() == 0 and not prefix else ["--user", "--map-root-user"]
+    made = subprocess.run([*prefix, "unshare", *user, "--net", "--mount", "--pid", "--fork", "true"], capture_output=True)
+    return None if made.returncode == 0 else f"namespaces are refused: {made.stderr.decode().strip()}"
+
+
+def start(tmp_path: Path, text: str, *options: str, prefix: list[str] | None = None) -> subprocess.Popen[str]:
+    reason = why_not(prefix or [])
+    if reason:
+        pytest.skip(reason)
+    (tmp_path / "net.yaml").write_text(text)
+    command = [str(ENGINE), "run", "net.yaml", "--out", "out", "--platform", "host", *options]
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*(prefix or []), *command], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
+
+
+def finish(run: subprocess.Popen[str], tmp_path: Path, code: int = 0) -> dict:
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == code, out + err
+    return json.loads((tmp_path / "out" / "summary.json").read_text())
+
+
+def rtts_ms(tmp_path: Path) -> list[float]:
+    text = (tmp_path / "out" / "h1" / "ping-0.stdout").read_text()
+    return [float(ms) for ms in re.findall(r"time=([\d.]+) ms", text)]
+
+
+def test_a_ping_takes_twice_the_delay(tmp_path: Path) -> None:
+    summary = finish(start(tmp_path, PING.replace("EXIT", "0")), tmp_path)
+    times = rtts_ms(tmp_path)
+    # The host may be late, but never early; the best of four is not late by much.
+    assert len(times) == 4 and min(times) >= 10.0 and min(times) < 40.0, times
+    assert summary["ended"] == "all_done" and summary["digest"] is None
+    assert summary["delivery_lateness"]["deliveries"] >= 8
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["platform"]["name"] == "host" and manifest["platform"]["kernel_release"] == os.uname().release
+    assert {path.name for path in (tmp_path / "out" / "pcap").iterdir()} == {"h1-eth0.pcap", "h2-eth0.pcap"}
+    assert (tmp_path / "out" / "pcap" / "h1-eth0.pcap").stat().st_size > 800
+    events = [json.loads(line)["event"] for line in (tmp_path / "out" / "events.jsonl").read_text().splitlines()]
+    assert events[0] == "run_started" and events[-1] == "run_ended" and "process_exited" in events
+
+
+def test_an_expectation_that_fails_is_exit_code_1(tmp_path: Path) -> None:
+    summary = finish(start(tmp_path, PING.replace("EXIT", "7")), tmp_path, code=1)
+    assert "expected exit code 7" in summary["failed_expectations"][0]
+
+
+def test_an_ordinary_user_can(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        for folder in [tmp_path, *tmp_path.parents[:2]]:
+            folder.chmod(0o777)
+        prefix = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"]
+    else:
+        prefix = []
+    finish(start(tmp_path, PING.replace("EXIT", "0"), prefix=prefix), tmp_path)
+    assert min(rtts_ms(tmp_path)) >= 10.0
+
+
+def test_what_the_host_cannot_do_is_told(tmp_path: Path) -> None:
+    text = PING.replace("EXIT", "0").replace("h2: {", "h2: {cpu: {syscall: 1us}, ")
+    summary = finish(start(tmp_path, text), tmp_path)
+    assert "host_cpu" in {warning["code"] for warning in summary["warnings"]}
+    run = start(tmp_path, PING.replace("h2: {", "h2: {sysctls: {kernel.panic: 1}, ").replace("EXIT", "0"), "--force")
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 2 and "kernel.panic" in err and "hint:" in err
+
+
+def test_the_host_is_not_changed(tmp_path: Path) -> None:
+    probe = f"/etc/windtunnel-probe-{os.getpid()}"
+    text = PING.replace("ping -c 4 -i 0.3 h2", f'[sh, -c, "echo 4 received > {probe}; cat {probe}"]').replace("EXIT", "0")
+    finish(start(tmp_path, text), tmp_path)
+    assert not Path(probe).exists()
+
+
+def test_nothing_is_left_after_kill_9(tmp_path: Path) -> None:
+    marker = f"{3600 + os.getpid()}.5"
+    text = PING.replace("ping -c 4 -i 0.3 h2", f"sleep {marker}").replace("EXIT", "0")
+
+    def left() -> set[str]:
+        found = set()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (entry / "cmdline").read_bytes()
+                if marker.encode() in words:
+                    found.add(os.readlink(entry / "ns" / "net"))
+            except OSError:
+                continue
+        return found
+
+    def all_namespaces() -> set[str]:
+        found = set()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                found.add(os.readlink(entry / "ns" / "net"))
+            except OSError:
+                continue
+        return found
+
+    def until(condition) -> bool:  # type: ignore[no-untyped-def]
+        end = time.monotonic() + 30
+        while not condition() and time.monotonic() < end:
+            time.sleep(0.1)
+        return bool(condition())
+
+    run = start(tmp_path, text)
+    assert until(left), "the program runs"
+    namespaces = left()
+    run.send_signal(signal.SIGKILL)
+    run.communicate()
+    assert until(lambda: not left()), "its programs end with it"
+    assert until(lambda: not namespaces & all_namespaces()), "nobody is in its namespaces"
