@@ -303,7 +303,7 @@ mod tests {
             lateness: None,
             warnings: Vec::new(),
             failed_expectations: Vec::new(),
-            lateness: None,
+            delivery_lateness: None,
         };
         let mut log = EventLog::new("two", 3, ["h1"].into_iter());
         log.add_processes(&summary);
