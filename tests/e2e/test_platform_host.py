@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,8 @@ def why_not(prefix: list[str]) -> str | None:
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):
         return "/dev/net/tun cannot be opened"
     user = [] if os.geteuid() == 0 and not prefix else ["--user", "--map-root-user"]
-    made = subprocess.run([*prefix, "unshare", *user, "--net", "--mount", "--pid", "--fork", "true"], capture_output=True)
+    unshare = ["unshare", *user, "--net", "--mount", "--pid", "--fork", "true"]
+    made = subprocess.run([*prefix, *unshare], capture_output=True, check=False)
     return None if made.returncode == 0 else f"namespaces are refused: {made.stderr.decode().strip()}"
 
 
@@ -49,10 +51,11 @@ def start(tmp_path: Path, text: str, *options: str, prefix: list[str] | None = N
     return subprocess.Popen([*(prefix or []), *command], cwd=tmp_path, stdout=pipe, stderr=pipe, text=True)
 
 
-def finish(run: subprocess.Popen[str], tmp_path: Path, code: int = 0) -> dict:
+def finish(run: subprocess.Popen[str], tmp_path: Path, code: int = 0) -> dict[str, Any]:
     out, err = run.communicate(timeout=120)
     assert run.returncode == code, out + err
-    return json.loads((tmp_path / "out" / "summary.json").read_text())
+    summary: dict[str, Any] = json.loads((tmp_path / "out" / "summary.json").read_text())
+    return summary
 
 
 def rtts_ms(tmp_path: Path) -> list[float]:
@@ -102,7 +105,8 @@ def test_what_the_host_cannot_do_is_told(tmp_path: Path) -> None:
 
 def test_the_host_is_not_changed(tmp_path: Path) -> None:
     probe = f"/etc/windtunnel-probe-{os.getpid()}"
-    text = PING.replace("ping -c 4 -i 0.3 h2", f'[sh, -c, "echo 4 received > {probe}; cat {probe}"]').replace("EXIT", "0")
+    command = f'[sh, -c, "echo 4 received > {probe}; cat {probe}"]'
+    text = PING.replace("ping -c 4 -i 0.3 h2", command).replace("EXIT", "0")
     finish(start(tmp_path, text), tmp_path)
     assert not Path(probe).exists()
 
