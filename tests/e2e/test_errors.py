@@ -170,7 +170,7 @@ def test_endless_input_files(attempt: Attempt, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in ["/dev/zero", tmp_path / "fifo"]:
         result = attempt("run", file, "--out", tmp_path / "out", "--replay", path)
-        check(result, "cannot read", "not a regular file", "hint: name the input.jsonl")
+        check(result, "cannot read", "not a regular file", "hint: name the output folder of a run")
     check(attempt("validate", "/dev/zero"), "cannot read /dev/zero", "larger than the 64 MiB")
 
 
