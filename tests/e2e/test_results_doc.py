@@ -38,7 +38,8 @@ def test_the_files_and_their_columns(run: Callable[..., Simulation]) -> None:
 
     left = {as_documented(path) for path in out.rglob("*") if path.is_file() and not path.is_symlink()}
     # A client, or a script, makes these.
-    assert left | {"input.jsonl", "scenario.yaml"} == set(first_column("Files"))
+    # Of runs that somebody visits or repeats, and of those with ports.
+    assert left | {"input.jsonl", "scenario.yaml", "outside.bin"} == set(first_column("Files"))
 
 
 def test_the_events(engine: Path) -> None:
