@@ -290,6 +290,15 @@ class Network(MininetNames):
         path.write_text(dump(spec), encoding="utf-8")
         return path
 
+    def _sources(self, folder: Path) -> dict[tuple[str, str], str]:
+        """Host files that nodes are given, by node and path in it; paths of the host count from `folder`."""
+        return {
+            (name, path): str((folder / file["source"]).absolute())
+            for name, node in self._spec["nodes"].items()
+            for path, file in (node.get("files") or {}).items()
+            if "source" in (file or {})
+        }
+
     def _refuse_rings(self) -> None:
         """Refuses switches in a ring without spanning tree: the first broadcast frame would go round for ever."""
         leader: dict[str, str] = {}

@@ -63,6 +63,8 @@ class Watch:
 
     folder: Path
     runs: list[Run] = field(default_factory=list)
+    sources: dict[Run, dict[tuple[str, str], str]] = field(default_factory=dict)
+    """Host files that a run's scenario gives its nodes, by node and path in it."""
 
 
 _watch: ContextVar[Watch | None] = ContextVar("windtunnel watch", default=None)
@@ -143,6 +145,8 @@ class Run:
         self._is_open = True
         watch = _watch.get()
         if watch is not None:
+            # Now: the network may be another when the run has ended.
+            watch.sources[self] = network._sources(network._origin[0].parent if network._origin else self.out)
             watch.runs.append(self)
         self._owner = os.getpid()
         _live.add(self)

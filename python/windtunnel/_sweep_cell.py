@@ -23,6 +23,7 @@ ERROR_FILE = "error.txt"
 NAMES_MAX = 1000
 Record = dict[str, Any]
 """What is kept of a finished cell: see docs/sweeps.md."""
+Sources = Mapping[Run, Mapping[tuple[str, str], str]]
 Function = Callable[..., Mapping[str, Any]]
 
 
@@ -57,17 +58,18 @@ def perform(function: Function, cell: Cell) -> Record:
     values: dict[str, float | None] | None = None
     error: dict[str, Any] | None = None
     runs: list[Run] = []
+    sources: Sources = {}
     try:
         # Of an attempt that was broken off.
         shutil.rmtree(folder, ignore_errors=True)
         with watched(folder) as watch:
-            runs = watch.runs
+            runs, sources = watch.runs, watch.sources
             values = values_of(function(seed=cell.seed, **cell.parameters))
     except Exception as caught:
         error = describe(caught)
     except SystemExit as caught:
         error = describe(Error(f"the function ended the program: SystemExit({caught.code!r})"))
-    made, unfinished = _runs_of(runs, folder)
+    made, unfinished = _runs_of(runs, sources, folder)
     if unfinished and error is None:
         error = describe(unfinished)
     if error is not None:
@@ -153,7 +155,7 @@ def describe(caught: BaseException) -> dict[str, Any]:
     }
 
 
-def _runs_of(runs: list[Run], folder: Path) -> tuple[list[dict[str, Any]], Error | None]:
+def _runs_of(runs: list[Run], sources: Sources, folder: Path) -> tuple[list[dict[str, Any]], Error | None]:
     """Folder and digest of each run, in the order in which they began."""
     made = []
     broken: Error | None = None
@@ -167,14 +169,27 @@ def _runs_of(runs: list[Run], folder: Path) -> tuple[list[dict[str, Any]], Error
             place = str(run.out.relative_to(folder.absolute()))
         except ValueError:
             place = str(run.out)
-        made.append({"folder": place, "digest": digest, "programs": _programs(run.out)})
+        made.append({"folder": place, "digest": digest, **_host_files_of(run.out, sources[run])})
     return made, broken
 
 
-def _programs(out: Path) -> dict[str, str]:
-    """Host files that a run has executed or mapped, with their hashes: its manifest has them."""
+def _host_files_of(out: Path, sources: Mapping[tuple[str, str], str]) -> dict[str, dict[str, str | None]]:
+    """Host files that a run has used, with the hashes that its manifest has of them.
+
+    `programs` are those that it executed or mapped, `files` those that its nodes read or the scenario gave them
+    (`source`). A file has no hash if the run saw more than one state of it.
+    """
     try:
         manifest = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
-        return {entry["path"]: entry["sha256"] for entry in manifest.get("programs", []) if entry.get("sha256")}
+        programs = {entry["path"]: entry["sha256"] for entry in manifest.get("programs", []) if entry.get("sha256")}
+        files = {entry["path"]: entry["sha256"] for entry in manifest.get("files", [])}
+        given = {
+            (node, entry["path"]): entry["sha256"] for entry in manifest.get("sources", []) for node in entry["nodes"]
+        }
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+        return {"programs": {}, "files": {}}
+    for place, path in sources.items():
+        # Of a file that the manifest does not know nobody can say whether it is still the same.
+        sha256 = given.get(place)
+        files[path] = sha256 if files.get(path, sha256) == sha256 else None
+    return {"programs": programs, "files": files}

@@ -318,7 +318,7 @@ def _host_files(spec: Any, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if isinstance(spec, dict):
         for key, value in spec.items():
-            if key in ("source", "root") and isinstance(value, str) and value not in ("", "/"):
+            if key in ("source", "root", "image") and isinstance(value, str) and value not in ("", "/"):
                 path = folder / value
                 found[value] = _tree(path) if path.is_dir() else hash_of_file(path)
             else:

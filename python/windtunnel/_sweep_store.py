@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 from pathlib import Path
@@ -58,7 +59,7 @@ class Store:
         return self.folder / RUNS / key[:16]
 
     def get(self, key: str) -> Record | None:
-        """The record of a cell that has finished well, unless the host's programs that it ran are others now."""
+        """The record of a cell that has finished well, unless host files that it used are others now."""
         try:
             record = json.loads(self._path(key).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -72,10 +73,10 @@ class Store:
         return record
 
     def _has_changed(self, run: dict[str, Any]) -> bool:
-        for path, sha256 in run.get("programs", {}).items():
+        for path, sha256 in itertools.chain(run.get("programs", {}).items(), run.get("files", {}).items()):
             if path not in self._hashes:
                 self._hashes[path] = hash_of_file(path)
-            if self._hashes[path] != sha256:
+            if sha256 is None or self._hashes[path] != sha256:
                 return True
         return False
 

@@ -315,6 +315,67 @@ def test_programs_of_the_host_are_inputs(script: Script, tmp_path: Path) -> None
     assert script(text).stdout == "0\n", "a record that is damaged"
 
 
+def test_files_that_a_scenario_gives_are_inputs_whoever_names_them(
+    script: Script, study_python: Path, engine: Path, tmp_path: Path
+) -> None:
+    scenario = {
+        "version": 1,
+        "run": {"stop": "1s"},
+        "nodes": {
+            "h1": {
+                "files": {"/etc/number": {"source": "a"}},
+                "processes": [{"exec": "cat /etc/number /usr/share/common-licenses/BSD"}],
+            }
+        },
+    }
+    sweep = {
+        "version": 1,
+        "scenario": "number.yaml",
+        "parameters": {"file": {"set": 'nodes.h1.files["/etc/number"].source', "to": ["a", "b"]}},
+        "seeds": [1],
+        "values": {"number": {"stdout": "h1", "find": "^([0-9]+)$"}},
+    }
+    (tmp_path / "number.yaml").write_text(json.dumps(scenario), encoding="utf-8")
+    (tmp_path / "sweep.yaml").write_text(json.dumps(sweep), encoding="utf-8")
+    text = """
+import windtunnel as wt
+
+def cell(seed, x):
+    net = wt.Network.from_yaml("number.yaml")
+    with net.run(seed=seed) as run:
+        run.to_end()
+    return {"number": int(run.stdout("h1").split()[0])}
+
+found = wt.sweep(cell, {"x": [1]}, seeds=[1], out="by-script")
+print(found.sample("number", x=1), found.found)
+"""
+
+    def by_file() -> tuple[list[float], int]:
+        done = verb(study_python, engine, tmp_path, file="sweep.yaml", out="by-file", json=True)
+        report = json.loads(done.stdout)
+        return [row["mean"] for row in report["table"]], report["found"]
+
+    def give(**numbers: int) -> None:
+        for name, number in numbers.items():
+            (tmp_path / name).write_text(f"{number}\n", encoding="ascii")
+
+    give(a=7, b=8)
+    assert (by_file(), script(text).stdout) == (([7, 8], 0), "[7] 0\n")
+    assert (by_file(), script(text).stdout) == (([7, 8], 2), "[7] 1\n")
+    give(b=80)
+    assert by_file() == ([7, 80], 1), "a file that a parameter names, of that cell only"
+    give(a=70)
+    assert (by_file()[0], script(text).stdout) == ([70, 80], "[70] 0\n"), "a file that a script's scenario names"
+    (record,) = (tmp_path / "by-script/cells").glob("*.json")
+    kept = json.loads(record.read_text(encoding="utf-8"))
+    (licence,) = [path for path in kept["runs"][0]["files"] if path.endswith("/BSD")]
+    for state in ("0" * 64, None):
+        kept["runs"][0]["files"][licence] = state
+        record.write_text(json.dumps(kept), encoding="utf-8")
+        assert script(text).stdout == "[70] 0\n", "as if what a program read had been another, or no one state"
+    assert script(text).stdout == "[70] 1\n"
+
+
 WRONG = {
     'wt.sweep(cell, {"y": [1]})': "the function takes no parameter `y`; it takes x",
     'wt.sweep(cell, {"xx": [1]})': "did you mean `x`?",
