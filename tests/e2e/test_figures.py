@@ -41,7 +41,9 @@ def complete(out: Path, name: str) -> None:
     """The page is there, and all that it shows."""
     page = (out / f"{name}.md").read_text(encoding="utf-8")
     for piece in page.split("](")[1:]:
-        assert (out / piece.partition(")")[0]).stat().st_size > 0
+        target = piece.partition(")")[0]
+        # Other pages of the documentation are not made here; `make docs` looks for them.
+        assert target.startswith("../") or (out / target).stat().st_size > 0
     assert " nan " not in page
 
 
