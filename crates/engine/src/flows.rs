@@ -17,7 +17,11 @@ const ICMPV6: u8 = 58;
 /// The flows of what a NIC sends.
 #[derive(Debug, Default)]
 pub struct Flows {
-    seen: HashMap<Tuple, Sent>,
+    seen: Vec<(Tuple, Sent)>,
+    /// Where each is in `seen`.
+    places: HashMap<Tuple, usize>,
+    /// Where the last one is: mostly, the next frame is of the same flow.
+    last: usize,
 }
 
 /// One direction of a flow at one NIC.
@@ -45,10 +49,7 @@ impl Flows {
         let Some(packet) = headers::parse(frame) else {
             return;
         };
-        let flow = self.seen.entry(packet.tuple).or_insert_with(|| Sent {
-            first_ns: now_ns,
-            ..Sent::default()
-        });
+        let flow = self.flow(&packet.tuple, now_ns);
         flow.last_ns = now_ns;
         flow.frames += 1;
         flow.bytes += frame.len() as u64;
@@ -57,6 +58,21 @@ impl Flows {
         if let Some(segment) = packet.segment {
             flow.follow(&packet, segment);
         }
+    }
+
+    /// What is known of a flow that sends at `now_ns`.
+    fn flow(&mut self, tuple: &Tuple, now_ns: u64) -> &mut Sent {
+        if self.seen.get(self.last).is_none_or(|(last, _)| last != tuple) {
+            self.last = *self.places.entry(*tuple).or_insert_with(|| {
+                let first = Sent {
+                    first_ns: now_ns,
+                    ..Sent::default()
+                };
+                self.seen.push((*tuple, first));
+                self.seen.len() - 1
+            });
+        }
+        &mut self.seen[self.last].1
     }
 }
 
@@ -244,7 +260,7 @@ mod tests {
             flows.note(time_ns, &tcp_frame(*seq, *ack, *flags, *payload), false);
         }
         assert_eq!(flows.seen.len(), 1);
-        flows.seen.into_values().next().unwrap()
+        flows.seen.remove(0).1
     }
 
     #[test]
