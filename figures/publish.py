@@ -97,7 +97,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 
 def page(out: Path, name: str, title: str, parts: Sequence[str]) -> None:
-    text = "\n\n".join([f"# {title}", *(part.strip() for part in parts)])
+    text = "\n\n".join([f"# {title}", *(part.strip() for part in parts if part)])
     (out / f"{name}.md").write_text(f"{text}\n", encoding="utf-8")
     print(out / f"{name}.md")
 
