@@ -128,3 +128,67 @@ def test_a_warning_has_the_time_of_its_first_occurrence(run: Callable[..., Simul
     (twice,) = [event for event in told if event["code"] == "unsupported_call"]
     assert twice["count"] == 2
     assert [warning["time_ns"] for warning in result.summary["warnings"]] == [event["time_ns"] for event in told]
+
+
+FAMILY = (
+    "(echo a; sleep 1) | cat; sleep 3 & kill -9 $!; wait; (exec sleep 2 &); sh -c 'sleep 0.5; exit 3'; exec sleep 2"
+)
+
+
+def test_processes_that_programs_make_are_told(run: Callable[..., Simulation]) -> None:
+    """Of a pipeline, of one that is killed, and of one whose parent has gone; with CPU time where work takes some."""
+    scenario = pair(
+        [{"exec": ["sh", "-c", FAMILY]}], [{"exec": ["sh", "-c", "/bin/true; sleep 0.1; /bin/true"]}], LINK, stop="8s"
+    )
+    scenario["nodes"]["h2"]["cpu"] = {"syscall": "10us"}
+    first, second = run(scenario), run(scenario)
+    assert (first.out / "events.jsonl").read_bytes() == (second.out / "events.jsonl").read_bytes()
+    told = events(first.out)
+    (shell,) = [event["pid"] for event in told if event["event"] == "process_started" and event["node"] == "h1"]
+    forks = {event["pid"]: event for event in told if event["event"] == "process_forked" and event["node"] == "h1"}
+    ends = {event["pid"]: event for event in told if event["event"] == "child_exited" and event["node"] == "h1"}
+    names = {
+        event["pid"]: event["name"] for event in told if event["event"] == "process_executed" and event["node"] == "h1"
+    }
+    assert all(fork["name"] == "sh" for fork in forks.values())
+    echo, cat, killed, between, orphan, inner, last = forks
+    assert [forks[pid]["parent"] for pid in forks] == [shell, shell, shell, shell, between, shell, inner]
+    assert {pid: names.get(pid) for pid in (echo, cat, between, orphan, last)} == {
+        echo: "sleep",
+        cat: "cat",
+        between: None,
+        orphan: "sleep",
+        last: "sleep",
+    }
+    assert names[shell] == "sleep", "the program became another one"
+    assert (ends[killed]["exit"], ends[killed]["signal"]) == (None, 9)
+    assert (ends[inner]["exit"], ends[inner]["signal"], ends[inner]["name"]) == (3, None, "sh")
+    assert 1_000_000_000 <= ends[echo]["time_ns"] < 1_100_000_000
+    assert ends[orphan]["time_ns"] - forks[orphan]["time_ns"] >= 2_000_000_000, "it outlived its parent"
+    assert not any("user_ns" in event for event in told if event.get("node") == "h1")
+    (busy,) = [event for event in told if event["event"] == "process_exited" and event["node"] == "h2"]
+    taken = [busy, *(event for event in told if event["event"] == "child_exited" and event["node"] == "h2")]
+    assert len(taken) > 2
+    for event in taken:
+        # A call takes 10 us, and none of these programs makes less than ten or more than a thousand.
+        assert 100_000 <= event["user_ns"] + event["system_ns"] <= 10_000_000
+
+
+def test_a_power_cut_ends_children(run: Callable[..., Simulation]) -> None:
+    scenario = pair([{"exec": ["sh", "-c", "while true; do sleep 1.5; done"]}], [], LINK, stop="5s")
+    scenario["events"] = [{"at": "2s", "node": "h1", "down": True}, {"at": "3s", "node": "h1", "up": True}]
+    told = events(run(scenario).out)
+    ends = [
+        (event["time_ns"] // 1_000_000, event["exit"], event.get("power_off"))
+        for event in told
+        if event["event"] == "child_exited"
+    ]
+    assert ends == [(1500, 0, None), (2000, None, True), (4500, 0, None)]
+
+
+def test_children_beyond_ten_thousand_are_counted(run: Callable[..., Simulation]) -> None:
+    script = "i=0; while [ $i -lt 10123 ]; do (:); i=$((i + 1)); done"
+    told = events(run(pair([{"exec": ["sh", "-c", script]}], [], LINK, stop="5s")).out)
+    kinds = [event["event"] for event in told if event.get("node") == "h1"]
+    assert (kinds.count("process_forked"), kinds.count("child_exited")) == (10_000, 10_000)
+    assert [event["count"] for event in told if event["event"] == "children_not_told"] == [123]

@@ -14,6 +14,7 @@ mod configure;
 mod defaults;
 mod error;
 mod event;
+mod family;
 mod faults;
 mod files;
 mod flows;

@@ -511,6 +511,9 @@ impl Node {
 
     fn process_step(&mut self, step: ProcessNews) -> Result<(), EngineError> {
         let pid = step.pid as u32;
+        if self.programs.family.note(self.now_ns, &step) {
+            return Ok(());
+        }
         if step.key & CLIENT_KEY != 0 {
             let host = self.machine.kernel_mut().host_mut();
             let why = || {

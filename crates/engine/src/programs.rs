@@ -14,6 +14,7 @@ use windtunnel_scenario::{Expect, Node, Outcome, Process, User};
 use crate::configure::errno_text;
 use crate::defaults::{Defaults, Description};
 use crate::error::EngineError;
+use crate::family::Family;
 use crate::lifecycle::{Lifecycle, Plan, State};
 use crate::machine::Life;
 use crate::preflight;
@@ -41,6 +42,8 @@ struct Ready {
 pub struct Programs {
     /// Their lives.
     pub lifecycle: Lifecycle,
+    /// The processes that they make.
+    pub family: Family,
     /// The life of the node.
     pub life: Life,
     node: String,
@@ -86,6 +89,7 @@ impl Programs {
         let lifecycle = Lifecycle::new(setup, processes);
         Ok(Self {
             lifecycle,
+            family: Family::new(node.cpu.syscall.as_ns() > 0 || node.cpu.copy.as_ps() > 0),
             life: *life,
             node: node.name.clone(),
             image_environment: defaults.image_environment().to_vec(),
@@ -98,6 +102,7 @@ impl Programs {
     /// The power of the node went at `now_ns`: nothing is started any more.
     pub fn cut(&mut self, now_ns: u64) {
         self.lifecycle.cut(now_ns);
+        self.family.cut(now_ns);
         for ready in &mut self.ready {
             ready.files = None;
         }

@@ -598,7 +598,7 @@ impl Simulation {
             }
         }
         self.links.tell(&mut events);
-        events.add_processes(summary);
+        self.tell_families(summary, &mut events);
         for (programs, index, failures) in expectations {
             let event = Told::Expectation {
                 program: ProgramEvent::of(&programs.summary(*index)),
@@ -609,6 +609,24 @@ impl Simulation {
         }
         events.end(summary, error.map(ToString::to_string));
         events
+    }
+
+    /// Adds the processes of all nodes.
+    fn tell_families(&self, summary: &Summary, events: &mut EventLog) {
+        events.add_processes(summary, |name, pid, end_ns| {
+            let pid = pid?;
+            let node = self.nodes.iter().find(|node| node.name() == name)?;
+            let spent = node
+                .lives()
+                .filter_map(|programs| programs.family.spent(pid, end_ns))
+                .last()?;
+            Some((spent.user_ns, spent.system_ns))
+        });
+        for node in &self.nodes {
+            for programs in node.lives() {
+                programs.family.tell(node.name(), events);
+            }
+        }
     }
 
     fn digest(&self) -> Result<String, EngineError> {

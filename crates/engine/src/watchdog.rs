@@ -323,7 +323,7 @@ fn report(shared: &Shared, words: &LastWords, text: String, hint: &str) {
     manifest.error = Some(text);
     manifest.virtual_time_ns = virtual_ns;
     let mut events = EventLog::new(&summary.scenario, summary.seed, shared.nodes.iter().map(String::as_str));
-    events.add_processes(&summary);
+    events.add_processes(&summary, |_, _, _| None);
     events.end(&summary, manifest.error.clone());
     let written = [
         words.out.write_summary(&summary),

@@ -8,7 +8,7 @@ use core::ffi::{c_char, c_void};
 use core::mem::{offset_of, size_of};
 
 /// `WT_ABI_VERSION`
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 /// `WT_UPTIME_S`
 pub const UPTIME_S: u64 = 1;
 /// `WT_FRAME_DAMAGED`: a link changed bits of the frame.
@@ -67,6 +67,12 @@ pub const PROC_FAILED: u32 = 2;
 pub const PROC_EXITED: u32 = 3;
 /// `WT_PROC_FAULT`: a = pid, b = signal.
 pub const PROC_FAULT: u32 = 4;
+/// `WT_PROC_FORKED`: a = pid and parent's pid (upper half), key and b = name.
+pub const PROC_FORKED: u32 = 5;
+/// `WT_PROC_EXECED`: a = pid, key and b = name.
+pub const PROC_EXECED: u32 = 6;
+/// `WT_PROC_GONE`: a = pid and wait status (upper half), key and b = user and system CPU time, ns.
+pub const PROC_GONE: u32 = 7;
 /// In `mem_call`: the instance's own memory as a file.
 pub const FILE_RAM: u64 = u64::MAX;
 /// `WT_MAP_SHARED`: others see what is written.

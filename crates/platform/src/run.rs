@@ -315,7 +315,7 @@ impl<'a> Run<'a> {
         for (at_ns, change) in self.changes {
             events.add(at_ns, change);
         }
-        events.add_processes(&summary);
+        events.add_processes(&summary, |_, _, _| None);
         for (process, failures) in results {
             let event = Told::Expectation {
                 program: ProgramEvent::of(&process),

@@ -60,6 +60,62 @@ pub enum Event {
         /// Whether it ended because its node went down; only there if so.
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         power_off: bool,
+        /// CPU time that it took as its kernel accounts it, children apart, nanoseconds of virtual time: in the program; only there
+        /// if work takes time on its node (`cpu`).
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user_ns: Option<u64>,
+        /// In the kernel for it; as `user_ns`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        system_ns: Option<u64>,
+    },
+    /// A process was made by another one: fork(2) and the like. Programs of the scenario and of clients have `process_started`.
+    ProcessForked {
+        /// The node.
+        node: String,
+        /// Process id in it.
+        pid: u32,
+        /// Process id of its parent then.
+        parent: u32,
+        /// Its name (comm), which is its parent's.
+        name: String,
+    },
+    /// A process became another program: execve(2).
+    ProcessExecuted {
+        /// The node.
+        node: String,
+        /// Process id in it.
+        pid: u32,
+        /// Its name (comm) from here on.
+        name: String,
+    },
+    /// A process of which `process_forked` told has ended.
+    ChildExited {
+        /// The node.
+        node: String,
+        /// Process id in it.
+        pid: u32,
+        /// Its name (comm) since its last exec or fork.
+        name: String,
+        /// Exit code; null: it did not exit by itself.
+        exit: Option<i32>,
+        /// Number of the signal that ended it; null: none did.
+        signal: Option<i32>,
+        /// As of `process_exited`.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        power_off: bool,
+        /// As of `process_exited`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        user_ns: Option<u64>,
+        /// As of `process_exited`.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        system_ns: Option<u64>,
+    },
+    /// From here on no more children of this node are told.
+    ChildrenNotTold {
+        /// The node.
+        node: String,
+        /// How many were not told.
+        count: u64,
     },
     /// A program that never ran: it could not be started, or the run ended before. Told at the end of the run.
     ProcessNotStarted(ProgramEvent),
@@ -208,7 +264,9 @@ impl EventLog {
     }
 
     /// Adds starts and ends of the programs.
-    pub fn add_processes(&mut self, summary: &Summary) {
+    ///
+    /// `spent` gives the CPU time, user and system, of a program by node, process id and end, ns; none: work takes no time.
+    pub fn add_processes(&mut self, summary: &Summary, spent: impl Fn(&str, Option<u32>, u64) -> Option<(u64, u64)>) {
         for process in &summary.processes {
             let program = ProgramEvent::of(process);
             let Some(start_ns) = process.start_ns else {
@@ -218,11 +276,16 @@ impl EventLog {
             self.add(start_ns, Event::ProcessStarted(program.clone()));
             if let Some(end_ns) = process.end_ns {
                 let (exit, signal, power_off) = (process.exit, process.signal, process.power_off);
+                // What it had taken by then went with the power.
+                let pid = process.pid.filter(|_| !power_off);
+                let (user_ns, system_ns) = spent(&process.node, pid, end_ns).unzip();
                 let event = Event::ProcessExited {
                     program,
                     exit,
                     signal,
                     power_off,
+                    user_ns,
+                    system_ns,
                 };
                 self.add(end_ns, event);
             }
@@ -306,7 +369,7 @@ mod tests {
             delivery_lateness: None,
         };
         let mut log = EventLog::new("two", 3, ["h1"].into_iter());
-        log.add_processes(&summary);
+        log.add_processes(&summary, |_, _, end_ns| Some((end_ns, 1)));
         log.add(4, Event::NodeReady { node: "h1".into() });
         log.end(&summary, None);
         let text = log.to_jsonl();
@@ -328,7 +391,7 @@ mod tests {
         assert_eq!(found, expected);
         assert_eq!(
             text.lines().nth(5).unwrap(),
-            r#"{"time_ns":8,"event":"process_exited","node":"h1","pid":7,"command":["ping","h2"],"client":false,"exit":0,"signal":null}"#
+            r#"{"time_ns":8,"event":"process_exited","node":"h1","pid":7,"command":["ping","h2"],"client":false,"exit":0,"signal":null,"user_ns":8,"system_ns":1}"#
         );
     }
 

@@ -23,7 +23,7 @@
 #ifndef WINDTUNNEL_BOUNDARY_H
 #define WINDTUNNEL_BOUNDARY_H
 
-#define WT_ABI_VERSION 8
+#define WT_ABI_VERSION 9
 
 /* How long a node has been up at virtual time 0, s, on the clocks of programs that count from the boot. */
 #define WT_UPTIME_S 1
@@ -295,6 +295,10 @@ enum wt_proc_event {
 	WT_PROC_FAILED = 2,      /* exec failed: a = pid, b = errno */
 	WT_PROC_EXITED = 3,      /* a spawned program ended and was reaped: a = pid, b = wait status */
 	WT_PROC_FAULT = 4,       /* any program got a fatal signal from a fault: a = pid, b = signal; regs in thread->fault */
+	/* of every process but process 1 and the kernel's own; its name (comm) is the 16 bytes of key and b */
+	WT_PROC_FORKED = 5,      /* it was made: a = pid | parent's pid << 32 */
+	WT_PROC_EXECED = 6,      /* it began another program: a = pid */
+	WT_PROC_GONE = 7,        /* it ended: a = pid | wait status << 32, key = user, b = system CPU time, ns */
 };
 
 /* Calls out of the kernel. `host` is wt_boot.host. */

@@ -238,6 +238,7 @@ static int load_binary(struct linux_binprm *bprm)
 	finalize_exec(bprm);
 	start_thread(regs, x.entry, sp);
 	wt_check_ip(regs);
+	wt_tell_exec();
 out:
 	if (interp)
 		fput(interp);

@@ -200,6 +200,8 @@ void exit_thread(struct task_struct *task)
 	struct mm_struct *mm = task->active_mm;
 
 	wt_user_drop(task);
+	if (task == current)
+		wt_tell_exit(task);
 	/* This task holds its mm until the next one runs, for which the host would put away memory nobody needs. */
 	if (task == current && !task->mm && mm && !atomic_read(&mm->mm_users))
 		wt_mm_destroy(mm);

@@ -112,6 +112,10 @@ void wt_check_ip(const struct pt_regs *regs);
 bool wt_within_limits(struct mm_struct *mm, unsigned int nr, const u64 *arg);
 bool wt_exec_within_limits(struct mm_struct *mm);
 
+/* life.c */
+void wt_tell_exec(void);
+void wt_tell_exit(struct task_struct *task);
+
 /* init.c: process 1 */
 void wt_ctl_wake(void);
 void wt_ctl_wait(void);
