@@ -80,6 +80,44 @@ def test_plots_show_what_was_measured(measured: Path, study_python: Path) -> Non
     assert seen["programs"] == ["h1: iperf3 -c h2 -t 3 -C cubic", "h2: iperf3 -s -1"]
 
 
+FAMILY = """\
+version: 1
+name: family
+nodes:
+  h1: {processes: [{exec: [sh, -c, "sleep 1 | cat; (sleep 1; exit 3); sleep 1"]}]}
+  h2: {processes: [{exec: [sh, -c, "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2; done; exec cat /dev/null"], expect: any}]}
+events:
+  - {at: 1500ms, node: h2, down: true}
+  - {at: 2500ms, node: h2, up: true}
+run: {stop: 3s}
+"""
+
+
+def test_a_timeline_shows_children_under_their_parent(engine: Path, study_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "family.yaml").write_text(FAMILY, encoding="utf-8")
+    subprocess.run([engine, "run", tmp_path / "family.yaml", "--out", tmp_path / "out", "--quiet"], check=True)
+    script = """
+import json, re, sys
+from windtunnel import plot
+ax = plot.timeline(sys.argv[1]).axes[0]
+labels = [re.sub(r" [0-9]+$", "", text.get_text()) for text in ax.get_yticklabels()]
+print(json.dumps({"labels": labels, "texts": [text.get_text() for text in ax.texts]}))
+"""
+    done = python(study_python, script, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert [label for label in seen["labels"] if not label.startswith("h")] == [
+        "└ sleep",
+        "└ cat",
+        "└ sh",
+        "└└ sleep",
+        "└ sleep",
+        *["└ sleep"] * 8,
+        *["└ sleep"] * 3,
+    ]
+    assert {"exit 3", "node off", "h2 off"} <= set(seen["texts"])
+
+
 def test_statistics_are_students(study_python: Path) -> None:
     script = """
 from windtunnel import plot

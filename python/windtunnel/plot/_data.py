@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping
 from collections.abc import Sequence as Sequence_
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Union
 
@@ -81,13 +81,35 @@ class Queueing:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened to a link; it is marked in all plots over time."""
+    """Something that happened to a link or to a node's power; it is marked in all plots over time."""
 
     time_s: float
     label: str
     link: str
+    """Or the node."""
     kind: str
     """``up``, ``down`` or ``set``."""
+    of_node: bool = False
+
+    @property
+    def text(self) -> str:
+        """What is said of it by itself: a node is named, for its power is no link's."""
+        return f"{self.link} {self.label}" if self.of_node else self.label
+
+
+@dataclass
+class Child:
+    """A process that a program made, or a process of its."""
+
+    pid: int
+    name: str
+    start_s: float
+    end_s: float | None = None
+    """None: it was there when the run ended."""
+    exit: int | None = None
+    signal: int | None = None
+    power_off: bool = False
+    children: list[Child] = field(default_factory=list)
 
 
 class RunData(Results):
@@ -174,7 +196,7 @@ class RunData(Results):
 
     @property
     def link_events(self) -> list[Event]:
-        """What happened to links, in the order of time."""
+        """What happened to links and to the power of nodes, in the order of time."""
         found: list[Event] = self._keep("link_events", self._link_events)
         return found
 
@@ -186,7 +208,41 @@ class RunData(Results):
             if one.get("event") == "link_changed":
                 a, b = (str(one[end]).rpartition(":")[0] for end in ("a", "b"))
                 events.append(_link_event(one["time_ns"] / 1e9, a, b, one["a_to_b"], one["b_to_a"]))
+            elif one.get("event") == "node_down":
+                events.append(Event(one["time_ns"] / 1e9, "off", one["node"], "down", of_node=True))
+            elif one.get("event") == "node_booted" and one["time_ns"] > 0:
+                events.append(Event(one["time_ns"] / 1e9, "on", one["node"], "up", of_node=True))
         return events
+
+    @property
+    def children(self) -> dict[tuple[str, int, int], list[Child]]:
+        """What the programs of the summary forked, by node, process id and start in ns."""
+        found: dict[tuple[str, int, int], list[Child]] = self._keep("children", self._children)
+        return found
+
+    def _children(self) -> dict[tuple[str, int, int], list[Child]]:
+        found: dict[tuple[str, int, int], list[Child]] = {}
+        if not (self.path / "events.jsonl").is_file():
+            return found
+        # By node and process id: those that are there, and the children of whoever has this id now.
+        alive: dict[tuple[str, int], Child] = {}
+        places: dict[tuple[str, int], list[Child]] = {}
+        for one in self._lines("events.jsonl"):
+            event, who = one.get("event"), (str(one.get("node")), int(one.get("pid") or 0))
+            if event == "process_started":
+                places[who] = found.setdefault((*who, one["time_ns"]), [])
+            elif event == "process_forked":
+                child = Child(who[1], one["name"], one["time_ns"] / 1e9)
+                alive[who], places[who] = child, child.children
+                # What programs of the set-up fork has no place among programs.
+                places.get((who[0], one["parent"]), []).append(child)
+            elif who in alive and event == "process_executed":
+                alive[who].name = one["name"]
+            elif who in alive and event == "child_exited":
+                child = alive.pop(who)
+                child.name, child.end_s = one["name"], one["time_ns"] / 1e9
+                child.exit, child.signal, child.power_off = one["exit"], one["signal"], one.get("power_off", False)
+        return found
 
     @property
     def network(self) -> Network | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import math
 import shlex
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from .._error import refuse
 from .._extras import need
 from .._network import Network
 from .._units import Time
-from ._data import RunData, Source, network_places, places, results
+from ._data import Child, RunData, Source, network_places, places, results
 from ._series import window
 from ._style import COLOURS, GREY, PAGE_IN, axes, finish, mark_events, over_time, styled
 
@@ -26,6 +27,8 @@ SHAPES = {
     "switch": "square,pad=0.35",
 }
 LABELS_MAX = 40
+CHILD_ROWS_MAX = 8
+"""So many processes of one parent have rows of their own."""
 
 
 def topology(
@@ -143,6 +146,8 @@ def ended(process: dict[str, Any]) -> str:
         return "never started"
     if process["signal"] is not None:
         return f"signal {process['signal']}"
+    if process.get("power_off"):
+        return "node off"
     return "still running" if process["exit"] is None else f"exit {process['exit']}"
 
 
@@ -161,7 +166,9 @@ def timeline(
     ax: Axes | None = None,
     size: tuple[float, float] | None = None,
 ) -> Figure:
-    """Draws what ran when: a bar per program, from its start to its end, with how it ended, and what happened to links.
+    """Draws what ran when: a bar per program, from its start to its end, how it ended, and events of links and nodes.
+
+    Below a program are the processes that it made, by start; more than eight of one parent share a row.
 
     Parameters
     ----------
@@ -174,17 +181,22 @@ def timeline(
         The figure.
     """
     source = results(run)
-    rows = [one for one in source.summary["processes"] if one["start_ns"] is not None]
-    if not rows:
+    programs = [one for one in source.summary["processes"] if one["start_ns"] is not None]
+    if not programs:
         refuse(f"no program ran in {source.path}", "a timeline shows the programs of a scenario")
+    rows: list[_Row] = []
+    for one in programs:
+        rows.append(_Row(f"{one['node']}: {command(one)}", one["node"], [_bar(one)]))
+        _add_children(rows, one["node"], source.children.get((one["node"], one["pid"], one["start_ns"]), []), 1)
     with styled():
         where, drawn = axes(figure, ax, size, 1, (PAGE_IN, min(1.0 + 0.21 * len(rows), 9.0)))
         here = drawn[0]
-        nodes = list(dict.fromkeys(one["node"] for one in rows))
-        for number, one in enumerate(rows):
-            _program(here, source, number, one, COLOURS[nodes.index(one["node"]) % len(COLOURS)])
+        nodes = list(dict.fromkeys(one.node for one in rows))
+        for number, row in enumerate(rows):
+            for bar in row.bars:
+                _draw(here, source, number, bar, row, COLOURS[nodes.index(row.node) % len(COLOURS)])
         here.set_ylim(len(rows) - 0.4, -0.6)
-        here.set_yticks(range(len(rows)), [f"{one['node']}: {command(one)}" for one in rows])
+        here.set_yticks(range(len(rows)), [row.label for row in rows])
         here.tick_params(axis="y", length=0)
         here.grid(visible=False, axis="y")
         over_time(drawn, source, *window(start, end))
@@ -193,31 +205,89 @@ def timeline(
         return done
 
 
-def _program(ax: Axes, source: RunData, number: int, one: dict[str, Any], colour: str) -> None:
-    begin = one["start_ns"] / 1e9
-    until = source.end_s if one["end_ns"] is None else one["end_ns"] / 1e9
-    failed = one["exit"] not in (None, 0) or one["signal"] not in (None, 15)
-    ax.barh(number, until - begin, left=begin, height=0.6, color=colour, alpha=0.75, linewidth=0, zorder=2)
-    # A start is seen however short the program ran.
-    ax.plot([begin], [number], marker="|", markersize=9, color=colour, zorder=3)
-    marker = (
-        {"marker": "x", "color": "#d55e00", "markersize": 5}
-        if failed
-        else {"marker": "|", "color": colour, "markersize": 9}
+@dataclass(frozen=True)
+class _Bar:
+    """From when to when something ran, s, and how it ended."""
+
+    begin_s: float
+    end_s: float | None
+    failed: bool
+    text: str
+
+
+@dataclass
+class _Row:
+    label: str
+    node: str
+    bars: list[_Bar]
+    depth: int = 0
+
+
+def _bar(program: dict[str, Any]) -> _Bar:
+    end_ns = program["end_ns"]
+    return _Bar(
+        program["start_ns"] / 1e9,
+        None if end_ns is None else end_ns / 1e9,
+        program["exit"] not in (None, 0) or program["signal"] not in (None, 15),
+        "" if program["exit"] == 0 else ended(program),
     )
-    if one["end_ns"] is not None:
+
+
+def _child_bar(child: Child) -> _Bar:
+    how = {"start_ns": 0, "exit": child.exit, "signal": child.signal, "power_off": child.power_off}
+    failed = child.exit not in (None, 0) or child.signal not in (None, 15)
+    return _Bar(child.start_s, child.end_s, failed, "" if child.exit == 0 or child.end_s is None else ended(how))
+
+
+def _add_children(rows: list[_Row], node: str, children: list[Child], depth: int) -> None:
+    """Adds the rows of processes and of what they made in turn."""
+    indent = "└" * depth + " "
+    if len(children) <= CHILD_ROWS_MAX:
+        for child in children:
+            rows.append(_Row(f"{indent}{child.name} {child.pid}", node, [_child_bar(child)], depth))
+            _add_children(rows, node, child.children, depth + 1)
+        return
+    everyone: list[Child] = []
+    waiting = list(children)
+    while waiting:
+        child = waiting.pop()
+        everyone.append(child)
+        waiting.extend(child.children)
+    everyone.sort(key=lambda child: (child.start_s, child.pid))
+    names = list(dict.fromkeys(child.name for child in everyone))
+    text = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+    bars = [_child_bar(child) for child in everyone]
+    rows.append(
+        _Row(f"{indent}{len(everyone)} processes: {text}", node, [replace(bar, text="") for bar in bars], depth)
+    )
+
+
+def _draw(ax: Axes, source: RunData, number: int, bar: _Bar, row: _Row, colour: str) -> None:
+    until = source.end_s if bar.end_s is None else bar.end_s
+    height, alpha = (0.6, 0.75) if row.depth == 0 else (0.35, 0.45)
+    ax.barh(
+        number, until - bar.begin_s, left=bar.begin_s, height=height, color=colour, alpha=alpha, linewidth=0, zorder=2
+    )
+    size = 9 if row.depth == 0 else 5
+    # A start is seen however short the program ran.
+    ax.plot([bar.begin_s], [number], marker="|", markersize=size, color=colour, zorder=3)
+    marker = (
+        {"marker": "x", "color": "#d55e00", "markersize": 5 if row.depth == 0 else 3.5}
+        if bar.failed
+        else {"marker": "|", "color": colour, "markersize": size}
+    )
+    if bar.end_s is not None:
         ax.plot([until], [number], zorder=3, **marker)
-    text = "" if one["exit"] == 0 else ended(one)
-    if text:
+    if bar.text:
         late = until > 0.85 * source.end_s
         ax.annotate(
-            text,
+            bar.text,
             (until, number),
             xytext=(-4 if late else 4, 0),
             textcoords="offset points",
             va="center",
             ha="right" if late else "left",
-            fontsize=8,
+            fontsize=8 if row.depth == 0 else 7,
             color="black",
             zorder=4,
             clip_on=True,

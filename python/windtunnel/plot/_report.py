@@ -117,7 +117,7 @@ def _layout(source: RunData, traces: list[dict[str, Any]], title: str, label: st
         for one in source.link_events
     ]
     notes = [
-        {"x": one.time_s, "y": 1, "yref": "paper", "text": escape(one.label), "showarrow": False, "textangle": -90}
+        {"x": one.time_s, "y": 1, "yref": "paper", "text": escape(one.text), "showarrow": False, "textangle": -90}
         | {"xanchor": "right", "yanchor": "top", "font": {"size": 10, "color": "#555"}}
         for one in source.link_events
     ]

@@ -174,7 +174,7 @@ def scale(largest: float, unit: str) -> tuple[float, str]:
 
 
 def mark_events(drawn: Sequence[Axes], events: Sequence[Event]) -> None:
-    """What happened to links: a line each, time without a link in grey; what it was stands above the topmost axes."""
+    """Events of links and nodes: a line each, time without one in grey; what it was stands above the topmost axes."""
     if not events:
         return
     low, high = drawn[0].get_xlim()
@@ -197,7 +197,7 @@ def _name_events(ax: Axes, events: Sequence[Event], low: float, high: float) -> 
     # That a link came up again is where the grey ends.
     inside = [event for event in events if low <= event.time_s <= high and event.kind != "up"]
     links = {event.link for event in inside}
-    texts = [event.label if len(links) == 1 else f"{event.link} {event.label}" for event in inside]
+    texts = [event.text if len(links) == 1 or event.of_node else f"{event.link} {event.label}" for event in inside]
     width_in = ax.figure.bbox.width / ax.figure.dpi * 0.8
     at_in = [(event.time_s - low) / (high - low) * width_in for event in inside]
     lanes: list[float] = []
