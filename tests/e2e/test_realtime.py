@@ -18,6 +18,7 @@ import pytest
 from conftest import ROOT, Program
 
 EXAMPLE = ROOT / "examples/live/28-live.yaml"
+OSPF = ROOT / "examples/live/29-ospf-live.yaml"
 PATIENCE_S = 60
 IDLE = """
 version: 1
@@ -74,24 +75,23 @@ def namespace() -> Iterator[Namespace]:
         subprocess.run(["ip", "netns", "delete", name], check=True)
 
 
-def in_namespace(namespace: Namespace, folder: Path, stop: str = "1h") -> Path:
+def in_namespace(namespace: Namespace, folder: Path, stop: str = "1h", example: Path = EXAMPLE) -> Path:
     """The example with its TAP in the namespace."""
-    text = EXAMPLE.read_text(encoding="utf-8").replace("stop: 1h", f"stop: {stop}")
-    tap = "address: 10.9.0.1/24"
-    assert tap in text
+    text = example.read_text(encoding="utf-8").replace("stop: 1h", f"stop: {stop}")
+    text, taps = re.subn(r"(lan: \{tap: wt0, address: [0-9./]+)", rf"\1, netns: /run/netns/{namespace.name}", text)
+    assert taps == 1
     path = folder / "live.yaml"
-    path.write_text(text.replace(tap, f"{tap}, netns: /run/netns/{namespace.name}"), encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
     return path
 
 
 class Live:
     """A run in the background."""
 
-    def __init__(self, engine: Path, scenario: Path, out: Path) -> None:
+    def __init__(self, engine: Path, scenario: Path, out: Path, *options: str) -> None:
         self.out = out
-        self.process = subprocess.Popen(
-            [engine, "run", scenario, "--out", out, "--quiet"], stderr=subprocess.PIPE, text=True
-        )
+        command = [engine, "run", scenario, "--out", out, "--quiet", *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGINT)
@@ -212,6 +212,68 @@ def test_a_killed_run_leaves_nothing_behind_and_its_recording_can_be_used(
     assert done.code == 0, done.stderr
     assert read(tmp_path / "again")["ports"][0]["frames_in"] > 0
     assert b"GET / " in (tmp_path / "again/web/nginx-0.stdout").read_bytes()
+
+
+def test_a_network_converges_in_virtual_time_and_then_goes_live(
+    engine: Path, attempt: Callable[..., Program], namespace: Namespace, tmp_path: Path
+) -> None:
+    if not Path("/usr/lib/frr/ospfd").exists():
+        pytest.skip("FRR is not on this host; scripts/setup-system examples installs it")
+    scenario, out = in_namespace(namespace, tmp_path, example=OSPF), tmp_path / "live"
+    live = Live(engine, scenario, out)
+    try:
+        wait_until(lambda: "wt0" in namespace.interfaces(), "the TAP")
+        namespace.ip("route", "add", "10.0.0.0/8", "via", "10.0.1.1")
+        began = time.monotonic()
+        # Sent again and again while the network gets ready, in less than the minute that this takes inside.
+        wait_until(lambda: namespace.run("ping", "-c", "1", "-W", "1", "10.0.2.2").returncode == 0, "an answer")
+        took_s = time.monotonic() - began
+        first = namespace.run("ping", "-c", "1", "10.0.2.2")
+        live.stop()
+    finally:
+        live.kill()
+    assert "ttl=59" in first.stdout, first.stdout
+    events = [json.loads(line) for line in (out / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    (event,) = [event for event in events if event["event"] == "run_live"]
+    assert event["time_ns"] == 60_000_000_000
+    assert event["after_wall_ns"] < 60_000_000_000, "it went faster than the clock"
+    summary = read(out)
+    # The second counts as well that went by until the first ping's answer would have come.
+    assert summary["virtual_time_ns"] < (60 + took_s + PATIENCE_S) * 1e9
+    drops = summary["ports"][0]["drops"]
+    # OSPF is passive there, but IPv6 and ARP are not; what the host had sent before was too early as well.
+    assert drops["out_before_live"] > 0 and drops["in_before_live"] > 0, drops
+    (lan,) = [link for link in summary["links"] if "lan" in (link["a"], link["b"])]
+    assert lan["b_to_a"]["frames"] == summary["ports"][0]["frames_in"]
+    again = tmp_path / "again"
+    done = attempt("run", scenario, "--out", again, "--quiet", "--replay", out)
+    assert done.code == 128 + signal.SIGINT, done.stderr
+    replayed = read(again)
+    assert (replayed["digest"], replayed["links"]) == (summary["digest"], summary["links"])
+
+
+def test_going_live_is_said_and_needs_a_time_before_the_end(attempt: Callable[..., Program], tmp_path: Path) -> None:
+    scenario = tmp_path / "soon.yaml"
+    text = IDLE.replace("sleep 20", "sleep 601").replace("mode: realtime, stop: 30s", "stop: 700s, live_at: 600s")
+    scenario.write_text(text, encoding="utf-8")
+    began = time.monotonic()
+    done = attempt("run", scenario, "--out", tmp_path / "out")
+    assert done.code == 0, done.stderr
+    assert "live: from here on time goes with the wall clock" in done.stderr
+    assert 1.0 <= time.monotonic() - began < 300, "ten minutes at once, and the last second by the clock"
+    later = attempt("run", scenario, "--out", tmp_path / "later", "--live-at", "600.9s")
+    assert later.code == 0 and read(tmp_path / "later")["digest"] == read(tmp_path / "out")["digest"]
+    for old, new, what in (
+        ("live_at: 600s", "live_at: 700s", "`700s` is not before the end of the run"),
+        ("live_at: 600s", "live_at: 600s, mode: virtual", "a run in virtual time never goes with the wall clock"),
+        ("live_at: 600s", "live_at: -1s", "`-1s`"),
+    ):
+        scenario.write_text(text.replace(old, new), encoding="utf-8")
+        done = attempt("run", scenario, "--out", tmp_path / "bad")
+        assert done.code == 2 and what in done.stderr, done.stderr
+    scenario.write_text(text, encoding="utf-8")
+    done = attempt("run", scenario, "--out", tmp_path / "bad", "--live-at", "15min")
+    assert done.code == 2 and "before it would go live" in done.stderr, done.stderr
 
 
 def test_a_port_needs_the_wall_clock(attempt: Callable[..., Program], tmp_path: Path) -> None:

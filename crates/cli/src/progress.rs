@@ -19,6 +19,8 @@ pub struct Position {
     pub stop_ns: u64,
     /// Frames sent so far.
     pub frames: u64,
+    /// How long it took to go live after a beginning in virtual time, ns of the host's clock; 0: it has not.
+    pub live_after_ns: u64,
     /// It has come to its end, and waits for clients.
     pub held: bool,
 }
@@ -34,6 +36,7 @@ pub struct ProgressLine {
     silent: bool,
     /// To be shown before the first progress.
     heading: Option<String>,
+    live: bool,
     held: bool,
 }
 
@@ -59,6 +62,7 @@ impl ProgressLine {
         };
         Self {
             heading,
+            live: false,
             held: false,
             started,
             next: started + first,
@@ -87,6 +91,13 @@ impl ProgressLine {
 
     /// Draws if it is time to.
     pub fn update(&mut self, position: Position) {
+        if position.live_after_ns > 0 && !self.live {
+            self.live = true;
+            let after = position.live_after_ns as f64 / 1e9;
+            self.say(&format!(
+                "live: from here on time goes with the wall clock; {after:.1} s after the start"
+            ));
+        }
         if position.held && !self.held {
             self.held = true;
             self.say("the run has come to its end and waits for `windtunnel shell NODE` and others; Ctrl-C ends it");
@@ -150,6 +161,7 @@ mod tests {
             virtual_ns: 15_000_000_000,
             stop_ns: 60_000_000_000,
             frames: 12,
+            live_after_ns: 0,
             held: false,
         };
         assert_eq!(
@@ -160,6 +172,7 @@ mod tests {
             virtual_ns: 2,
             stop_ns: 1,
             frames: 0,
+            live_after_ns: 0,
             held: false,
         };
         assert!(describe(beyond, Duration::ZERO).starts_with("[####################]"));

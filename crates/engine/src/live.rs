@@ -65,6 +65,8 @@ pub struct LiveOptions {
     pub outside: Option<PathBuf>,
     /// Rings when a client has come or the stop flag is set.
     pub bell: Option<Bell>,
+    /// In real time: until this virtual time the run goes as fast as it can, ns.
+    pub live_at_ns: u64,
     /// The last part of each wait for the wall clock, which is spent awake, ns.
     pub spin_ns: u64,
 }
@@ -192,7 +194,7 @@ impl Live {
             end_counts: !identity.scenario.ports.is_empty(),
             bell: options.bell,
             stop_flag,
-            wall: WallClock::new(options.spin_ns),
+            wall: WallClock::new(options.live_at_ns, options.spin_ns),
             identity,
             log: None,
             busy: options.realtime || options.drive || replay.is_some(),

@@ -34,6 +34,8 @@ pub mod record;
 
 /// Frames taken from a port before others are looked at.
 const FRAMES_MOST: usize = 256;
+/// So often more is taken from a port that was closed: sockets hold less, and who sends without end shall not hold up the run.
+const EARLY_ROUNDS: usize = 64;
 /// Nothing more is taken from a port while its frames wait so long for the wire, ns.
 const WAIT_MAX_NS: u64 = 20_000_000;
 /// What an Ethernet frame has besides the packet: a header and two VLAN tags, bytes.
@@ -99,6 +101,8 @@ struct End {
     more: bool,
     /// Something was sent since the last flush.
     unflushed: bool,
+    /// Frames of nodes, and from outside, that came while ports were closed.
+    before_live: (u64, u64),
 }
 
 /// All ports of a run.
@@ -112,6 +116,8 @@ pub struct Outside {
     last_ns: u64,
     writer: Option<record::Writer>,
     flushed_ns: u64,
+    /// The run does not go with the wall clock yet.
+    closed: bool,
     replay: Option<(record::Reader, Option<record::Arrival>)>,
     shared: Arc<Shared>,
 }
@@ -164,6 +170,7 @@ impl Outside {
             last_ns: 0,
             writer,
             flushed_ns: 0,
+            closed: scenario.run.realtime.live_at.as_ns() > 0 && reader.is_none(),
             replay: reader,
             shared: books.shared.clone(),
         })))
@@ -215,7 +222,9 @@ impl Outside {
             let end = &mut self.ends[port as usize];
             end.wire.received_frames += 1;
             end.wire.received_bytes += u64::from(frame.len());
-            if let Some(port) = &mut end.port {
+            if self.closed {
+                end.before_live.0 += 1;
+            } else if let Some(port) = &mut end.port {
                 end.unflushed = true;
                 if let Err(news) = port.send(frame.data()) {
                     tell(&self.shared, self.last_ns, &news);
@@ -226,6 +235,25 @@ impl Outside {
             end.unflushed = false;
             if let Some(Err(news)) = end.port.as_mut().map(|port| port.flush()) {
                 tell(&self.shared, self.last_ns, &news);
+            }
+        }
+    }
+
+    /// The wall clock begins. What came until now came too early.
+    pub fn open_up(&mut self) {
+        self.closed = false;
+        for end in &mut self.ends {
+            let Some(port) = &mut end.port else { continue };
+            for _ in 0..EARLY_ROUNDS {
+                let mut early = 0;
+                let taken = port.receive(FRAMES_MOST, &mut |_| early += 1);
+                end.before_live.1 += early;
+                if let Err(news) = &taken {
+                    tell(&self.shared, self.last_ns, news);
+                }
+                if !matches!(taken, Ok(FRAMES_MOST)) {
+                    break;
+                }
             }
         }
     }
@@ -373,7 +401,12 @@ impl Outside {
     pub fn summaries(&self) -> Vec<PortSummary> {
         let summary = |end: &End| {
             let counters = end.port.as_ref().map(|port| port.counters()).unwrap_or_default();
-            let drops = counters.drops.iter();
+            let drops = counters.drops.iter().map(|(cause, count)| (cause.as_str(), *count));
+            let early = [
+                ("in_before_live", end.before_live.1),
+                ("out_before_live", end.before_live.0),
+            ];
+            let drops = drops.chain(early).filter(|(_, count)| *count > 0);
             PortSummary {
                 name: end.name.clone(),
                 what: end.what.clone(),
@@ -381,7 +414,7 @@ impl Outside {
                 bytes_in: end.bytes_in,
                 frames_out: counters.frames_out,
                 bytes_out: counters.bytes_out,
-                drops: drops.map(|(cause, count)| (cause.as_str().into(), *count)).collect(),
+                drops: drops.map(|(cause, count)| (cause.into(), count)).collect(),
             }
         };
         self.ends.iter().map(summary).collect()
@@ -411,6 +444,7 @@ impl End {
             bytes_in: 0,
             more: false,
             unflushed: false,
+            before_live: (0, 0),
         }
     }
 

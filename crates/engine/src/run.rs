@@ -105,6 +105,8 @@ pub struct Simulation {
     outside: Option<Box<Outside>>,
     /// Beyond this a window is late, ns.
     late_limit_ns: u64,
+    /// From which virtual time on the run went with the wall clock, and how long it took until then, ns; none: from its start, or never.
+    went_live: Option<(u64, u64)>,
     debug: Option<DebugHooks>,
     files: Arc<windtunnel_process::Shared>,
     machines: Machines,
@@ -199,6 +201,7 @@ impl Simulation {
                 live,
                 outside,
                 late_limit_ns: scenario.run.realtime.late_limit.as_ns(),
+                went_live: None,
                 debug,
                 files: parts.files,
                 machines: parts.machines,
@@ -268,6 +271,14 @@ impl Simulation {
             let limit_ns = self.attend(due_ns)?;
             if self.live.take_links_changed() {
                 lookahead_ns = Links::lookahead_ns(&self.nodes);
+            }
+            if let Some((at_ns, after_ns)) = self.live.take_went_live() {
+                self.went_live = Some((at_ns, after_ns));
+                self.books
+                    .shared
+                    .progress
+                    .live_after_ns
+                    .store(after_ns.max(1), Ordering::Relaxed);
             }
             let Some(limit_ns) = limit_ns else { continue };
             match self.step(lookahead_ns, limit_ns)? {
@@ -598,6 +609,9 @@ impl Simulation {
             }
         }
         self.links.tell(&mut events);
+        if let Some((at_ns, after_wall_ns)) = self.went_live {
+            events.add(at_ns, Told::RunLive { after_wall_ns });
+        }
         self.tell_families(summary, &mut events);
         for (programs, index, failures) in expectations {
             let event = Told::Expectation {

@@ -20,6 +20,8 @@ pub struct Progress {
     pub syscalls: AtomicU64,
     /// Frames that left an interface.
     pub frames: AtomicU64,
+    /// How long a run that began in virtual time took until it went with the wall clock, ns of the host's clock; 0: it does not yet.
+    pub live_after_ns: AtomicU64,
     /// Whether the run has come to its end and waits for clients.
     pub held: AtomicBool,
 }

@@ -34,6 +34,11 @@ pub enum Event {
         /// The node.
         node: String,
     },
+    /// From here on the run goes with the wall clock; before, it went as fast as it could.
+    RunLive {
+        /// How long that took by the host's clock, ns.
+        after_wall_ns: u64,
+    },
     /// The power of a node went: its kernel and programs are no more.
     NodeDown {
         /// The node.

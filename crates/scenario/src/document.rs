@@ -50,6 +50,10 @@ pub(crate) struct Document {
 pub(crate) struct RunDoc {
     /// `virtual` (default): time is the simulation's own. `realtime`: it goes with the wall clock, as links to ports need it.
     pub mode: Option<Text>,
+    /// In real time: until this virtual time the run goes as fast as it can, with its ports closed, and then with the wall clock.
+    /// It implies `mode: realtime`; 0s by default.
+    #[schemars(with = "Option<DurationText>")]
+    pub live_at: Option<Text>,
     /// In real time: a window that begins later than this after its time is told of in the summary; 1ms by default.
     #[schemars(with = "Option<DurationText>")]
     pub late_limit: Option<Text>,

@@ -81,6 +81,8 @@ pub struct Run {
 pub struct Realtime {
     /// Whether it does.
     pub wanted: bool,
+    /// Until then it does not yet: it goes as fast as it can, and its ports are closed.
+    pub live_at: SimDuration,
     /// Beginning later than this after its time is told of.
     pub late_limit: SimDuration,
     /// The last part of a wait that is spent awake.
@@ -91,6 +93,7 @@ impl Default for Realtime {
     fn default() -> Self {
         Self {
             wanted: false,
+            live_at: SimDuration::ZERO,
             late_limit: SimDuration::from_ms(1),
             spin: SimDuration::ZERO,
         }

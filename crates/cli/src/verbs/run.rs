@@ -56,6 +56,9 @@ pub struct Args {
     /// Let virtual time go with the wall clock, as it does while somebody is there
     #[arg(long)]
     realtime: bool,
+    /// Go with the wall clock from this virtual time on, and as fast as can be until then, instead of what the scenario says: 60s
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["drive", "replay"])]
+    live_at: Option<SimDuration>,
     /// Let a program decide how time goes on, as the Python package does: nothing happens until one has taken the wheel at the control socket, and the run ends when it lets go
     #[arg(long, conflicts_with_all = ["hold", "realtime", "replay"])]
     drive: bool,
@@ -106,6 +109,7 @@ impl Args {
             pcapng: false,
             hold: false,
             realtime: false,
+            live_at: None,
             drive: false,
             platform: Platform::Virtual,
             isolate: false,
@@ -142,6 +146,16 @@ pub fn run(args: &Args) -> Outcome {
             );
         }
     }
+    if let Some(live_at) = args.live_at {
+        if live_at >= scenario.run.stop {
+            return Err(Failure::user(format!(
+                "the run ends at {}, before it would go live",
+                scenario.run.stop
+            ))
+            .hint("`--live-at` takes a time before the end of the run, which `--stop` sets"));
+        }
+        scenario.run.realtime.live_at = live_at;
+    }
     if let Some(interval) = args.measure {
         scenario.run.set_measure(interval).map_err(Failure::user)?;
     }
@@ -149,7 +163,7 @@ pub fn run(args: &Args) -> Outcome {
         return run_on_host(args, &scenario);
     }
     let (replay, outside) = recording(args, &scenario)?;
-    let realtime = args.realtime || scenario.run.realtime.wanted && args.replay.is_none();
+    let realtime = args.realtime || args.live_at.is_some() || scenario.run.realtime.wanted && args.replay.is_none();
     if let Some(port) = scenario.ports.first().filter(|_| !realtime && args.replay.is_none()) {
         return Err(Failure::user(format!(
             "port `{}` leads outside, where time is that of the wall clock, and this run is in virtual time",
@@ -217,6 +231,7 @@ pub fn run(args: &Args) -> Outcome {
             replay,
             outside,
             bell,
+            live_at_ns: scenario.run.realtime.live_at.as_ns(),
             spin_ns: scenario.run.realtime.spin.as_ns(),
         },
     };
@@ -267,6 +282,7 @@ fn run_on_host(args: &Args, scenario: &Scenario) -> Outcome {
     let given = [
         ("--hold", args.hold),
         ("--realtime", args.realtime),
+        ("--live-at", args.live_at.is_some()),
         ("--drive", args.drive),
         ("--isolate", args.isolate),
         ("--replay", args.replay.is_some()),
@@ -502,6 +518,7 @@ fn wait(
                 virtual_ns: progress.virtual_ns.load(Ordering::Relaxed),
                 stop_ns: progress.stop_ns.load(Ordering::Relaxed),
                 frames: progress.frames.load(Ordering::Relaxed),
+                live_after_ns: progress.live_after_ns.load(Ordering::Relaxed),
                 held: progress.held.load(Ordering::Relaxed),
             }),
         }

@@ -22,22 +22,31 @@ const LONG_NAP_NS: u64 = 60_000_000_000;
 pub struct WallClock {
     /// What kernels see of it.
     pub clock: Clock,
+    /// Until then the run goes as fast as it can, ns.
+    pub live_at_ns: u64,
     /// The last part of a wait, which is spent awake, ns.
     pub spin_ns: u64,
     /// How often it gave up catching up.
     pub slips: Slips,
     /// Whether the host was asked for exact sleep.
     prepared: bool,
+    /// When the run was made, ns of the host's clock.
+    made_ns: u64,
+    /// The run has gone live, so long after it was made, ns, and nobody has heard of it.
+    went_live: Option<u64>,
 }
 
 impl WallClock {
-    /// It has not begun. The last `spin_ns` of each wait are spent awake.
-    pub fn new(spin_ns: u64) -> Self {
+    /// It has not begun, and does not until `live_at_ns`. The last `spin_ns` of each wait are spent awake.
+    pub fn new(live_at_ns: u64, spin_ns: u64) -> Self {
         Self {
+            live_at_ns,
             clock: Clock::default(),
             spin_ns,
             slips: Slips::default(),
             prepared: false,
+            made_ns: host_clock_ns(),
+            went_live: None,
         }
     }
 }
@@ -49,9 +58,16 @@ impl Live {
         network: &mut Network<'_>,
         due_ns: u64,
     ) -> Result<Option<u64>, EngineError> {
-        if self.pacer.is_none() && network.windows.earliest_ns() == 0 {
+        if self.pacer.is_none() {
             // Programs that start at once are loaded before the clock begins.
-            return Ok(Some(due_ns.min(1)));
+            let begins_ns = self.wall.live_at_ns.max(1);
+            if network.windows.earliest_ns().min(due_ns) < begins_ns {
+                return Ok(Some(due_ns.min(begins_ns)));
+            }
+            if self.wall.live_at_ns > 0 {
+                self.go_live(network);
+                return Ok(None);
+            }
         }
         let wall_ns = host_clock_ns();
         let mut pacer = *self
@@ -92,6 +108,25 @@ impl Live {
         } else {
             due_ns.min(slice_ns)
         }))
+    }
+
+    /// The wall clock begins, after a while in virtual time.
+    fn go_live(&mut self, network: &mut Network<'_>) {
+        // Time is as far, though nothing may have happened just before.
+        network.windows.pass(self.wall.live_at_ns);
+        if let Some(outside) = &mut network.outside {
+            outside.open_up();
+        }
+        let wall_ns = host_clock_ns();
+        self.wall.went_live = Some(wall_ns - self.wall.made_ns);
+        self.pacer = Some(Pacer::new(wall_ns, network.windows.done_ns()));
+    }
+
+    /// The run has just gone live: at which virtual time, and how long after its start by the host's clock, ns.
+    #[inline]
+    pub fn take_went_live(&mut self) -> Option<(u64, u64)> {
+        let after_ns = self.wall.went_live.take()?;
+        Some((self.wall.live_at_ns, after_ns))
     }
 
     /// Sleeps until virtual time `until_ns`, or until something comes.

@@ -184,12 +184,26 @@ fn measures(doc: &Flexible<MeasureDoc>) -> Result<Measures, Problem> {
 /// Longest busy wait: a longer one would be a processor of its own, which the scheduler does not give for ever.
 const SPIN_MAX: SimDuration = SimDuration::from_ms(1);
 
-fn realtime(doc: &RunDoc) -> Result<Realtime, Problem> {
-    let wanted = match &doc.mode {
-        Some(mode) => leaf::one_of(mode, "a mode that exists", &["virtual", "realtime"])? == 1,
-        None => false,
-    };
+fn realtime(doc: &RunDoc, stop: SimDuration) -> Result<Realtime, Problem> {
+    let mode = doc.mode.as_ref();
+    let mode = mode.map(|mode| leaf::one_of(mode, "a mode that exists", &["virtual", "realtime"]));
+    let wanted = mode.transpose()?.map(|mode| mode == 1);
     let usual = Realtime::default();
+    let live_at: SimDuration = leaf::optional(&doc.live_at)?.unwrap_or(usual.live_at);
+    if let Some(text) = &doc.live_at {
+        if wanted == Some(false) {
+            return Err(
+                Problem::new(text.at, "a run in virtual time never goes with the wall clock")
+                    .hint("leave out `mode: virtual`"),
+            );
+        }
+        if live_at >= stop {
+            return Err(
+                Problem::new(text.at, format!("`{}` is not before the end of the run", text.value))
+                    .allowed(format!("less than `stop`, {stop}")),
+            );
+        }
+    }
     let spin: SimDuration = leaf::optional(&doc.spin)?.unwrap_or(usual.spin);
     if let Some(text) = doc.spin.as_ref().filter(|_| spin > SPIN_MAX) {
         return Err(
@@ -198,7 +212,8 @@ fn realtime(doc: &RunDoc) -> Result<Realtime, Problem> {
         );
     }
     Ok(Realtime {
-        wanted,
+        wanted: wanted.unwrap_or(doc.live_at.is_some()),
+        live_at,
         late_limit: leaf::optional(&doc.late_limit)?.unwrap_or(usual.late_limit),
         spin,
     })
@@ -238,7 +253,7 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
         preempt,
         pcapng: doc.pcapng.unwrap_or(false),
         isolate: doc.isolate.unwrap_or(false),
-        realtime: realtime(doc)?,
+        realtime: realtime(doc, stop)?,
     };
     if !run.ends_in_time() {
         let text = doc.epoch.as_ref().unwrap_or(&doc.stop);
