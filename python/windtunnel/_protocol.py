@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, TypedDict, Union
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Version of the protocol."""
 
 
@@ -363,6 +363,8 @@ class Open(_OpenKeys, total=False):
     """Its working directory, an absolute path; none: `/`, and the user's home for the node's shell."""
     env: dict[str, str]
     """Environment, besides PATH, HOME and the like."""
+    env_only: bool
+    """Whether `env` is all of the environment, without PATH, HOME and the like."""
     terminal: WindowSize | None
     """On a terminal of this size; none: on three pipes."""
     user: str | None
@@ -531,6 +533,17 @@ class RequestObjectOpen(TypedDict):
     """What."""
 
 
+class _RequestObjectSignalKeys(TypedDict):
+    signal: int
+    """Its number, from 1 to 64."""
+
+
+class RequestObjectSignal(_RequestObjectSignalKeys, total=False):
+
+    group: bool
+    """To its process group, as a terminal does, and not to the program alone."""
+
+
 class RequestObjectProcesses(TypedDict, total=False):
 
     node: str | None
@@ -542,6 +555,7 @@ class RequestObject(TypedDict, total=False):
 
     open: RequestObjectOpen
     resize: WindowSize
+    signal: RequestObjectSignal
     processes: RequestObjectProcesses
     look: Look
     break_when: Break

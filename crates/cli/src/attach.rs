@@ -7,9 +7,12 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::termios::{SetArg, Termios, cfmakeraw, tcgetattr, tcsetattr};
+use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use windtunnel_control::{Connection, End, FromRun, Open, Refusal, Reply, Request, Stream, WindowSize};
+use std::time::{Duration, Instant};
+use windtunnel_control::{Connection, End, FromRun, Look, Open, Refusal, Reply, Request, Stream, WindowSize};
+use windtunnel_process::trap::inherited;
 
 /// Input sent at once, bytes: less than what a socket that has room takes.
 const PIECE_BYTES: usize = 16 << 10;
@@ -46,6 +49,63 @@ impl Drop for RawTerminal {
         // The terminal may be gone.
         let _ = tcsetattr(std::io::stdin(), SetArg::TCSADRAIN, &self.before);
     }
+}
+
+/// Signals for an attached program. Those of a terminal go to all of the group that the terminal is for.
+const PASSED: [(Signal, bool); 6] = [
+    (Signal::SIGINT, true),
+    (Signal::SIGQUIT, true),
+    (Signal::SIGHUP, false),
+    (Signal::SIGTERM, false),
+    (Signal::SIGUSR1, false),
+    (Signal::SIGUSR2, false),
+];
+/// How long what a program has left to its kernel may wait for the peer without getting on.
+const LINGER: Duration = Duration::from_secs(10);
+/// The same, where only the ends of connections have not been acknowledged.
+const LINGER_FOR_ENDS: Duration = Duration::from_secs(1);
+/// How often that is looked at.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How often it is looked whether other programs have ended.
+const LOOK_FOR_OTHERS: Duration = Duration::from_millis(200);
+
+/// How a program is attached.
+#[derive(Debug)]
+pub struct Manner {
+    /// Signals to look at; to be made before any other thread, which would take them.
+    signals: Option<SignalFd>,
+    /// The program gets those that come, and the keys to leave are keys.
+    whole: bool,
+}
+
+impl Manner {
+    /// As if the program ran in place of this one.
+    ///
+    /// # Errors
+    /// When the host refuses it.
+    pub fn of(program: &Open) -> Result<Self, Failure> {
+        let passed = PASSED.iter().map(|(signal, _)| *signal);
+        let heard = passed.filter(|&signal| !inherited::is_ignored(signal as i32));
+        let of_terminal = program.terminal.is_some().then_some(Signal::SIGWINCH);
+        let signals = watch_signals(heard.chain(of_terminal)).map_err(refused)?;
+        Ok(Self {
+            signals: Some(signals),
+            whole: true,
+        })
+    }
+
+    /// A visitor of a node.
+    fn visitor(program: &Open) -> Result<Self, Failure> {
+        let signals = match program.terminal {
+            Some(_) => Some(watch_signals(WATCHED.into_iter()).map_err(refused)?),
+            None => None,
+        };
+        Ok(Self { signals, whole: false })
+    }
+}
+
+fn refused(error: Errno) -> Failure {
+    Failure::user("cannot set up the terminal").because(error)
 }
 
 /// Looks for the keys that leave a terminal session, as in ssh(1): `~.` at the start of a line. `~~` there is one `~`.
@@ -91,13 +151,15 @@ pub fn on_terminal(argv: Vec<String>, user: Option<String>) -> Result<Open, Fail
     Ok(Open {
         argv,
         env: [("TERM".to_owned(), term)].into(),
+        env_only: false,
         terminal: Some(window_size()),
         user,
         cwd: None,
     })
 }
 
-fn window_size() -> WindowSize {
+/// Of this terminal.
+pub fn window_size() -> WindowSize {
     let known = terminal_size::terminal_size_of(std::io::stdin());
     known.map_or(USUAL_SIZE, |(columns, rows)| WindowSize {
         rows: rows.0,
@@ -108,33 +170,8 @@ fn window_size() -> WindowSize {
 /// Starts a program in a node and stays until it ends: its exit code.
 pub fn attach(mut connection: Connection, node: &str, program: Open) -> Outcome {
     live::check_node(&connection, node)?;
-    let on_terminal = program.terminal.is_some();
-    let refused = |error: Errno| Failure::user("cannot set up the terminal").because(error);
-    let signals = if on_terminal {
-        Some(watch_signals().map_err(refused)?)
-    } else {
-        None
-    };
-    connection.send(&Request::Open {
-        node: node.to_owned(),
-        program,
-    })?;
-    // Not before the program runs: what keeps it from that is told on a terminal as it was.
-    let raw = match wait_for_start(&mut connection)? {
-        None if on_terminal => Some(RawTerminal::new().map_err(refused)?),
-        None => None,
-        Some(refusal) => return Err(of_refusal(node, refusal)),
-    };
-    let ended = Attached {
-        connection,
-        signals,
-        input_open: true,
-        leave_keys: on_terminal.then(LeaveKeys::new),
-        unsent: Vec::new(),
-    }
-    .stay();
-    drop(raw);
-    match ended? {
+    let manner = Manner::visitor(&program)?;
+    match session(&mut connection, node, program, manner, || ())? {
         Ending::Program(End { exit, signal }) => Ok(exit.unwrap_or_else(|| SIGNAL_BASE + signal.unwrap_or_default())),
         Ending::Signal(signal) => Ok(SIGNAL_BASE + signal),
         Ending::Left => {
@@ -146,6 +183,114 @@ pub fn attach(mut connection: Connection, node: &str, program: Open) -> Outcome 
     }
 }
 
+/// Starts a program in a node and stays until it ends. `started` is called before anything of its output is printed.
+///
+/// # Errors
+/// When the connection breaks, or this end of it.
+pub fn session(
+    connection: &mut Connection,
+    node: &str,
+    program: Open,
+    manner: Manner,
+    started: impl FnOnce(),
+) -> Result<Ending, Failure> {
+    let on_terminal = program.terminal.is_some();
+    connection.send(&Request::Open {
+        node: node.to_owned(),
+        program,
+    })?;
+    // Not before the program runs: what keeps it from that is told on a terminal as it was.
+    if let Some(refusal) = wait_for_start(connection)? {
+        return Ok(Ending::Refused(refusal));
+    }
+    started();
+    let raw = match on_terminal {
+        true => Some(RawTerminal::new().map_err(refused)?),
+        false => None,
+    };
+    let ended = Attached {
+        connection,
+        input_open: true,
+        leave_keys: (on_terminal && !manner.whole).then(LeaveKeys::new),
+        manner,
+        unsent: Vec::new(),
+    }
+    .stay();
+    drop(raw);
+    ended
+}
+
+/// Waits until the peers of a node have all that its programs have sent, or have not taken any of it for long.
+///
+/// # Errors
+/// When the connection breaks.
+pub fn linger(connection: &mut Connection) -> Result<(), Failure> {
+    let (mut least, mut since) = (u64::MAX, Instant::now());
+    loop {
+        connection.send(&Request::Look(Look { tcp: true }))?;
+        let state = loop {
+            match connection.receive()? {
+                Some(FromRun::Reply(Reply::State(state))) => break state,
+                Some(FromRun::Reply(Reply::RunOver)) | None => return Ok(()),
+                Some(_) => {}
+            }
+        };
+        // The end of a connection counts as a byte.
+        let queue = |row: &serde_json::Map<String, Value>| row.get("send_queue_bytes").and_then(Value::as_u64);
+        let left = || state.tcp.iter().filter_map(queue);
+        let (all, most) = (left().sum::<u64>(), left().max().unwrap_or(0));
+        let now = Instant::now();
+        if all < least {
+            (least, since) = (all, now);
+        }
+        match most {
+            0 => return Ok(()),
+            1 if now > since + LINGER_FOR_ENDS => return Ok(()),
+            2.. if now > since + LINGER => {
+                eprintln!("attach: warning: the peer did not take the last of what was sent");
+                return Ok(());
+            }
+            _ => std::thread::sleep(LOOK_AGAIN),
+        }
+    }
+}
+
+/// Waits until no program runs in a node any more.
+///
+/// # Errors
+/// When the connection breaks.
+pub fn wait_for_others(connection: &mut Connection, node: &str) -> Result<(), Failure> {
+    loop {
+        let node = Some(node.to_owned());
+        connection.send(&Request::Processes { node })?;
+        let found = loop {
+            match connection.receive()? {
+                Some(FromRun::Reply(Reply::Processes(found))) => break found,
+                Some(FromRun::Reply(Reply::RunOver)) | None => return Ok(()),
+                Some(_) => {}
+            }
+        };
+        if found.iter().all(|process| process.pid == 1 || process.state == "Z") {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_FOR_OTHERS);
+    }
+}
+
+/// Ends the run.
+///
+/// # Errors
+/// When it is gone already.
+pub fn stop(connection: &mut Connection) -> Result<(), Failure> {
+    connection.send(&Request::Stop)?;
+    while let Some(said) = connection.receive()? {
+        if said == FromRun::Reply(Reply::RunOver) {
+            break;
+        }
+    }
+    Ok(())
+}
+
 fn of_refusal(node: &str, refusal: Refusal) -> Failure {
     let failure = Failure::user(format!("node {node}: {}", refusal.message)).code(refusal.exit_code);
     match refusal.hint {
@@ -154,8 +299,8 @@ fn of_refusal(node: &str, refusal: Refusal) -> Failure {
     }
 }
 
-fn watch_signals() -> nix::Result<SignalFd> {
-    let watched: SigSet = WATCHED.into_iter().collect();
+fn watch_signals(watched: impl Iterator<Item = Signal>) -> nix::Result<SignalFd> {
+    let watched: SigSet = watched.collect();
     watched.thread_block()?;
     SignalFd::with_flags(&watched, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
@@ -173,19 +318,23 @@ fn wait_for_start(connection: &mut Connection) -> Result<Option<Refusal>, Failur
 }
 
 /// Why there is nothing left to do.
-enum Ending {
+#[derive(Debug)]
+pub enum Ending {
+    /// The program has ended.
     Program(End),
     /// One of ours.
     Signal(i32),
     /// The keys for it were typed.
     Left,
+    /// It could not be started.
     Refused(Refusal),
+    /// The run has ended.
     RunOver,
 }
 
-struct Attached {
-    connection: Connection,
-    signals: Option<SignalFd>,
+struct Attached<'a> {
+    connection: &'a mut Connection,
+    manner: Manner,
     input_open: bool,
     /// On a terminal only.
     leave_keys: Option<LeaveKeys>,
@@ -202,7 +351,7 @@ struct Ready {
     signal: bool,
 }
 
-impl Attached {
+impl Attached<'_> {
     fn stay(&mut self) -> Result<Ending, Failure> {
         loop {
             // What came with the first messages is there already.
@@ -235,7 +384,7 @@ impl Attached {
         let (input, output) = (PollFlags::POLLIN, PollFlags::POLLOUT);
         let wanted = if self.unsent.is_empty() { input } else { input | output };
         let mut polled = vec![PollFd::new(self.connection.as_fd(), wanted)];
-        let signals_at = self.signals.as_ref().map(|signals| {
+        let signals_at = self.manner.signals.as_ref().map(|signals| {
             polled.push(PollFd::new(signals.as_fd(), PollFlags::POLLIN));
             polled.len() - 1
         });
@@ -259,11 +408,14 @@ impl Attached {
     }
 
     fn take_signals(&mut self) -> Result<Option<Ending>, Failure> {
-        let signals = self.signals.as_ref().expect("there were some");
+        let signals = self.manner.signals.as_ref().expect("there were some");
         while let Ok(Some(taken)) = signals.read_signal() {
             let signal = taken.ssi_signo as i32;
             if signal == Signal::SIGWINCH as i32 {
                 self.connection.send(&Request::Resize(window_size()))?;
+            } else if self.manner.whole {
+                let group = PASSED.iter().any(|&(passed, group)| passed as i32 == signal && group);
+                self.connection.send(&Request::Signal { signal, group })?;
             } else if signal != Signal::SIGTSTP as i32 {
                 return Ok(Some(Ending::Signal(signal)));
             }

@@ -2,6 +2,7 @@
 #![deny(unsafe_code)]
 
 mod attach;
+mod attachment;
 mod chart;
 mod debug;
 mod diff;

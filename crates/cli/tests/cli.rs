@@ -67,6 +67,7 @@ fn help_of_every_verb() {
     help(&[], "help/windtunnel.txt");
     help(&["run"], "help/run.txt");
     help(&["demo"], "help/demo.txt");
+    help(&["attach"], "help/attach.txt");
     help(&["shell"], "help/shell.txt");
     help(&["exec"], "help/exec.txt");
     help(&["export"], "help/export.txt");

@@ -330,7 +330,7 @@ fn measure_problem(interval_ns: u64, series: &[Measured]) -> Option<String> {
 }
 
 /// Why this signal cannot be sent, if so.
-pub(crate) fn signal_problem(pid: i32, signal: i32) -> Option<String> {
+pub fn signal_problem(pid: i32, signal: i32) -> Option<String> {
     if !(0..=64).contains(&signal) {
         return Some(format!("{signal} is not the number of a signal; allowed: 0 to 64"));
     }

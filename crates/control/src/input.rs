@@ -282,6 +282,7 @@ mod tests {
         let open = Open {
             argv: vec!["sh".into()],
             env: [("TERM".to_owned(), "xterm".to_owned())].into(),
+            env_only: false,
             terminal: Some(WindowSize { rows: 24, columns: 80 }),
             user: None,
             cwd: None,

@@ -30,7 +30,7 @@ pub use bell::{Bell, Ringer, bell};
 pub use client::{Connection, FromRun};
 pub use driver::{
     Answer, Command, Content, FILE_MAX_BYTES, INTERVAL_MIN_NS, Measured, NodePower, Numbered, Outcome, Pause,
-    ProgramEnd, Run, Sample, Sampled,
+    ProgramEnd, Run, Sample, Sampled, signal_problem,
 };
 pub use frame::{Decoder, Frame, FrameError, Stream};
 pub use input::{INPUT_VERSION, Input, InputHeader, InputLog, InputRecord, Recording, RecordingError};

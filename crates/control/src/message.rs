@@ -10,7 +10,7 @@ use crate::driver::{Answer, Numbered, ProgramEnd};
 use crate::state::{Break, Broken, Look, State};
 
 /// Version of the protocol.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Size of a terminal's window, characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +29,9 @@ pub struct Open {
     /// Environment, besides PATH, HOME and the like.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Whether `env` is all of the environment, without PATH, HOME and the like.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub env_only: bool,
     /// On a terminal of this size; none: on three pipes.
     #[serde(default)]
     pub terminal: Option<WindowSize>,
@@ -76,6 +79,15 @@ pub enum Request {
     Resize(WindowSize),
     /// There is no more input for the program.
     EndInput,
+    /// Send a signal to the program, once it runs.
+    Signal {
+        /// Its number, from 1 to 64.
+        #[schemars(range(min = 1, max = 64))]
+        signal: i32,
+        /// To its process group, as a terminal does, and not to the program alone.
+        #[serde(default)]
+        group: bool,
+    },
     /// List the processes of a node, or of all.
     Processes {
         /// Which node; none: all.
@@ -196,6 +208,7 @@ mod tests {
             let mut open = Open {
                 argv: vec!["ls".into()],
                 env: [("A".to_owned(), "b=c".to_owned())].into(),
+                env_only: false,
                 terminal: None,
                 user: Some("root".into()),
                 cwd: Some("/tmp".into()),

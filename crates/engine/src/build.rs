@@ -11,7 +11,7 @@ use windtunnel_process::{ImageHook, ProcessHost};
 use windtunnel_results::{KernelRecord, Manifest, ScenarioRecord, hex};
 use windtunnel_scenario::{Node as NodeSpec, Scenario};
 
-use crate::configure::configure;
+use crate::configure::{configure, set_date};
 use crate::error::EngineError;
 use crate::event::Source;
 use crate::files::Sources;
@@ -148,6 +148,10 @@ impl Builder<'_> {
                 self.record_kernel(node);
             }
             let spec = &self.machines.scenario.nodes[number];
+            let run = &self.machines.scenario.run;
+            if run.epoch_ns > 0 {
+                set_date(&mut NodeCalls { node, outbox }, spec, run.epoch_s, run.epoch_ns)?;
+            }
             let no_input = configure(&mut NodeCalls { node, outbox }, spec)?;
             nodes[number].programs.set_no_input(no_input);
             self.books.shared.progress.virtual_ns.store(0, Ordering::Relaxed);

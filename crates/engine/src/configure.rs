@@ -104,6 +104,20 @@ pub fn configure(calls: &mut dyn Calls, node: &Node) -> Result<i32, EngineError>
     Ok(fd as i32)
 }
 
+/// Sets the node's clock to `epoch_s` and `epoch_ns`: it was booted at a full second.
+///
+/// # Errors
+/// When the node's kernel refuses.
+pub fn set_date(calls: &mut dyn Calls, node: &Node, epoch_s: u64, epoch_ns: u32) -> Result<(), EngineError> {
+    let mut time = epoch_s.to_ne_bytes().to_vec();
+    time.extend(u64::from(epoch_ns).to_ne_bytes());
+    let args = vec![value(libc::CLOCK_REALTIME.into()), Argument::Bytes(time)];
+    let node = &node.name;
+    let what = || "set the clock".into();
+    Setup { calls, node }.call(libc::SYS_clock_settime, args, what)?;
+    Ok(())
+}
+
 fn index_of(indices: &[(&str, u32)], name: &str) -> u32 {
     indices
         .iter()

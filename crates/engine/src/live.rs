@@ -19,7 +19,7 @@ mod realtime;
 
 use windtunnel_control::{
     Bell, Client, INPUT_VERSION, Inbox, Incoming, Input, InputHeader, InputLog, InputRecord, Open, Outcome, Process,
-    Recording, Refusal, Reply, Request,
+    Recording, Refusal, Reply, Request, signal_problem,
 };
 use windtunnel_process::trap::host_clock_ns;
 use windtunnel_results::{ChangedBy, Ended, OutDir};
@@ -137,6 +137,8 @@ struct Session {
     client: Option<Client>,
     number_of_client: u64,
     node: usize,
+    /// Its process id, once it runs.
+    pid: Option<u32>,
     paused: bool,
     /// It has no terminal or pipes any more, and does not keep the run from its end.
     hung_up: bool,
@@ -435,9 +437,12 @@ impl Live {
             self.tell_driver(number, what);
             return;
         }
-        let Some(session) = self.sessions.get(&number) else {
+        let Some(session) = self.sessions.get_mut(&number) else {
             return;
         };
+        if let What::Started { pid } = what {
+            session.pid = Some(pid);
+        }
         let over = matches!(what, What::Ended(_) | What::Refused(_) | What::HungUp);
         if let Some(client) = &session.client {
             match what {
@@ -582,6 +587,10 @@ impl Live {
             } => (client.number, Input::EndInput(true)),
             Incoming::Request {
                 client,
+                request: Request::Signal { signal, group },
+            } => return self.pass_signal(&client, signal, group, network, at_ns),
+            Incoming::Request {
+                client,
                 request: Request::Drive,
             } => {
                 self.take_driver(client, network, due_ns);
@@ -649,12 +658,41 @@ impl Live {
             number_of_client: client.number,
             client: Some(client),
             node,
+            pid: None,
             paused: false,
             hung_up: false,
         };
         let number = self.number();
         self.sessions.insert(number, session);
         self.happen(network, at_ns, node, number, Input::Open(program))
+    }
+
+    /// A signal for the program of a client; one that does not run, or not any more, does not hear it.
+    fn pass_signal(
+        &mut self,
+        client: &Client,
+        signal: i32,
+        group: bool,
+        network: &mut Network<'_>,
+        at_ns: u64,
+    ) -> Result<(), EngineError> {
+        let of_client = |session: &&Session| session.number_of_client == client.number;
+        let Some((node, pid)) = self
+            .sessions
+            .values()
+            .find(of_client)
+            .and_then(|session| Some((session.node, i32::try_from(session.pid?).ok()?)))
+        else {
+            return Ok(());
+        };
+        let pid = if group { -pid } else { pid };
+        if let Some(problem) = signal_problem(pid, signal) {
+            client.reply(&Reply::Refused(refusal(problem, 2)));
+            return Ok(());
+        }
+        // A number of its own: what came of it is no news to the program's session.
+        let number = self.number();
+        self.happen(network, at_ns, node, number, Input::Signal { pid, signal })
     }
 
     fn ask(

@@ -160,12 +160,15 @@ impl Programs {
 
     /// What a client asks for, with the environment of the node's image; the client's own wins. The home is the user's.
     pub fn with_image_environment(&self, open: &Open) -> Open {
+        let mut open = open.clone();
+        if open.env_only {
+            return open;
+        }
         let image = self
             .image_environment
             .iter()
             .filter(|(name, _)| name != "HOME")
             .cloned();
-        let mut open = open.clone();
         open.env = image.chain(std::mem::take(&mut open.env)).collect();
         open
     }

@@ -56,6 +56,19 @@ impl Roots {
         Ok(roots)
     }
 
+    /// All files of the host for every node, with their owners: for programs that stand for one of the host.
+    pub fn of_host(scenario: &Scenario) -> Self {
+        let root = OpenRoot {
+            spec: Root::Host,
+            files: Files::Same("/".into()),
+            defaults: Defaults::default(),
+        };
+        Self {
+            list: vec![root],
+            by_node: vec![0; scenario.nodes.len()],
+        }
+    }
+
     /// Which root a node has, among [`Roots::files`].
     pub(crate) fn of_node(&self, node: usize) -> usize {
         self.by_node[node]
@@ -85,7 +98,7 @@ impl OpenRoot {
     fn record(&self) -> RootRecord {
         let (kind, sha256) = match &self.files {
             Files::Host(_) => ("host", None),
-            Files::Directory(_) => ("directory", None),
+            Files::Directory(_) | Files::Same(_) => ("directory", None),
             Files::Image(image) => (image.about().kind.as_str(), Some(image.about().sha256.clone())),
         };
         let (path, name) = match &self.spec {

@@ -15,10 +15,9 @@ const TIOCSPTLCK: u64 = 0x4004_5431;
 /// Size of the kernel's `struct termios`, bytes; the input flags come first.
 const TERMIOS_BYTES: usize = 36;
 /// Environment of clients' programs, besides TERM and what depends on the user.
-const ENVIRONMENT: [(&str, &str); 2] = [
-    ("LANG", "C.UTF-8"),
-    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-];
+const ENVIRONMENT: [(&str, &str); 2] = [("LANG", "C.UTF-8"), ("PATH", USUAL_PATH)];
+/// Where programs are looked for if nobody says.
+const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// The users of a node, and what is read of them at most, bytes.
 const USERS: &str = "/etc/passwd";
 const USERS_BYTES: usize = 1 << 20;
@@ -157,7 +156,7 @@ pub fn find(calls: &mut dyn Calls, open: &Open) -> Result<Result<Found, Refusal>
             (vec![path], open.argv.clone(), false)
         }
         Some(program) => {
-            let folders = environment["PATH"].split(':');
+            let folders = environment.get("PATH").copied().unwrap_or(USUAL_PATH).split(':');
             let candidates = folders.map(|folder| format!("{folder}/{program}")).collect();
             (candidates, open.argv.clone(), false)
         }
@@ -222,6 +221,9 @@ fn find_user(calls: &mut dyn Calls, wanted: Option<&str>) -> Result<Result<NodeU
 
 fn environment<'a>(open: &'a Open, user: &'a NodeUser) -> BTreeMap<&'a str, &'a str> {
     let given = open.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    if open.env_only {
+        return given.collect();
+    }
     let own = [("HOME", &*user.home), ("LOGNAME", &*user.name), ("USER", &*user.name)];
     ENVIRONMENT.into_iter().chain(own).chain(given).collect()
 }

@@ -24,6 +24,8 @@ use windtunnel_base::result_files::{
     TRAIL,
 };
 
+/// Takes everything and holds nothing.
+const NOWHERE: &str = "/dev/null";
 /// Enough for summary and manifest of some hundred programs.
 const RESERVE_BYTES: i64 = 256 << 10;
 
@@ -40,6 +42,13 @@ pub enum ExistingFiles {
 #[derive(Debug, Clone)]
 pub struct OutDir {
     path: PathBuf,
+    /// None: nothing is kept.
+    kept: Option<Kept>,
+}
+
+/// What a folder has besides its results.
+#[derive(Debug, Clone)]
+struct Kept {
     /// `files.list`, which names a file before it is made: whatever happens, we know what is ours.
     journal: Arc<Mutex<Journal>>,
     /// Disk space for the summary and the manifest of a run that fills the disk; none once it was needed.
@@ -106,8 +115,10 @@ impl OutDir {
         let journal = Journal::lock(new_file(&files)?).ok_or_else(|| ResultsError::InUse(path.into()))?;
         let dir = Self {
             path: path.into(),
-            journal: Arc::new(Mutex::new(journal)),
-            reserve: Arc::new(Mutex::new(Some(reserve(path)?))),
+            kept: Some(Kept {
+                journal: Arc::new(Mutex::new(journal)),
+                reserve: Arc::new(Mutex::new(Some(reserve(path)?))),
+            }),
         };
         // Until the engine knows more: enough to recognise the folder.
         dir.write_atomically(
@@ -115,6 +126,14 @@ impl OutDir {
             &format!("{{\n  \"generator\": \"{GENERATOR}\",\n  \"ended\": null\n}}\n"),
         )?;
         Ok(dir)
+    }
+
+    /// The folder of a run whose results nobody wants: there is none, and what is written is lost at once.
+    pub fn nowhere() -> Self {
+        Self {
+            path: NOWHERE.into(),
+            kept: None,
+        }
     }
 
     /// Where it is.
@@ -197,6 +216,9 @@ impl OutDir {
 
     /// Links `control.sock` to the run's socket, while it lasts.
     pub fn link_control(&self, socket: &Path) -> Result<()> {
+        if self.kept.is_none() {
+            return Ok(());
+        }
         self.list(CONTROL)?;
         let path = self.path.join(CONTROL);
         symlink(socket, &path).map_err(|e| ResultsError::from_io("create", &path, e))
@@ -204,7 +226,10 @@ impl OutDir {
 
     /// Removes that link.
     pub fn unlink_control(&self) -> Result<()> {
-        remove_file(&self.path.join(CONTROL))
+        match self.kept {
+            Some(_) => remove_file(&self.path.join(CONTROL)),
+            None => Ok(()),
+        }
     }
 
     /// Writes `manifest.json`, replacing the one before in one step.
@@ -242,6 +267,10 @@ impl OutDir {
 
     /// A new file somewhere in the folder, listed as ours; the folders above it are made.
     fn new_file(&self, relative: &str) -> Result<File> {
+        if self.kept.is_none() {
+            let opened = File::options().read(true).write(true).open(NOWHERE);
+            return opened.map_err(|e| ResultsError::from_io("open", Path::new(NOWHERE), e));
+        }
         let path = self.path.join(relative);
         self.check_still_ours()?;
         self.list(relative)?;
@@ -256,7 +285,10 @@ impl OutDir {
 
     /// Fails if the folder is not the one this run began with. Another run may have made one of the same name since.
     pub fn check_still_ours(&self) -> Result<()> {
-        let mut journal = self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Some(kept) = &self.kept else {
+            return Ok(());
+        };
+        let mut journal = kept.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mine = journal.file().metadata();
         let there = fs::symlink_metadata(self.path.join(FILES));
         match (mine, there) {
@@ -269,7 +301,10 @@ impl OutDir {
     }
 
     fn list(&self, relative: &str) -> Result<()> {
-        let mut journal = self.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Some(kept) = &self.kept else {
+            return Ok(());
+        };
+        let mut journal = kept.journal.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         journal
             .file()
             .write_all(format!("{relative}\n").as_bytes())
@@ -278,12 +313,15 @@ impl OutDir {
 
     /// Replaces a file; where the disk is full, in the space kept for that.
     fn write_atomically(&self, name: &str, text: &str) -> Result<()> {
+        let Some(kept) = &self.kept else {
+            return Ok(());
+        };
         let result = self.try_write_atomically(name, text);
         if !matches!(result, Err(ResultsError::DiskFull { .. })) {
             return result;
         }
         // Closing the file, which has no name any more, frees its blocks.
-        let mut reserve = self.reserve.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut reserve = kept.reserve.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         drop(reserve.take());
         self.try_write_atomically(name, text)
     }
@@ -557,6 +595,20 @@ mod tests {
         other.try_write_atomically(SUMMARY, "{}").unwrap();
         assert!(gone(run.kernel_log("h1").map(|_| ())) && !out.join("h1").exists());
         assert!(gone(run.check_still_ours()) && other.check_still_ours().is_ok());
+    }
+
+    #[test]
+    fn results_that_go_nowhere_leave_nothing() {
+        let run = OutDir::nowhere();
+        let mut logs = run.process_logs("h1", "/usr/bin/ping", 0, 1).unwrap();
+        logs.stdout.write_all(b"lost").unwrap();
+        run.input_log().unwrap().write_all(b"lost").unwrap();
+        run.kernel_log("h1").unwrap();
+        run.link_control(Path::new("/nowhere")).unwrap();
+        run.write_atomically(SUMMARY, "{}").unwrap();
+        run.check_still_ours().unwrap();
+        run.unlink_control().unwrap();
+        assert!(!Path::new(NOWHERE).is_dir());
     }
 
     #[test]

@@ -62,6 +62,8 @@ pub struct Run {
     pub seed: u64,
     /// What the nodes' clocks show at virtual time 0: seconds since 1970 (UTC); 2026-01-01 unless given.
     pub epoch_s: u64,
+    /// What they show besides, ns: less than a second. No scenario says; a run on the real network has the host's date.
+    pub epoch_ns: u32,
     /// Most bytes of each program's standard output, and of its standard error; 1 GiB unless given.
     pub output_limit_bytes: u64,
     /// What happens to programs that run on and on.

@@ -36,6 +36,7 @@ pub fn run(args: &Args) -> Outcome {
         Open {
             argv: args.command.clone(),
             env: [].into(),
+            env_only: false,
             terminal: None,
             user: args.user.clone(),
             cwd: None,

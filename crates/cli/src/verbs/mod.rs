@@ -1,6 +1,7 @@
 //! The verbs. To add one: a file here with `Args` and `run`, a variant and a line below, and its help
 //! in `tests/help/`.
 
+mod attach;
 mod compare;
 mod completions;
 mod demo;
@@ -17,7 +18,7 @@ mod man;
 mod plot;
 mod prompt;
 mod ps;
-mod run;
+pub mod run;
 mod schema;
 mod shell;
 mod stop;
@@ -40,6 +41,7 @@ pub enum Verb {
     Plot(plot::Args),
     Prompt(prompt::Args),
     Sweep(sweep::Args),
+    Attach(attach::Args),
     Shell(shell::Args),
     Exec(exec::Args),
     Ps(ps::Args),
@@ -70,6 +72,7 @@ impl Verb {
             Self::Plot(args) => plot::run(&args),
             Self::Prompt(args) => prompt::run(&args),
             Self::Sweep(args) => sweep::run(&args),
+            Self::Attach(args) => attach::run(&args),
             Self::Shell(args) => shell::run(&args),
             Self::Exec(args) => exec::run(&args),
             Self::Ps(args) => ps::run(&args),

@@ -268,7 +268,7 @@ fn recording(args: &Args, scenario: &Scenario) -> Result<(Option<Recording>, Opt
 }
 
 /// A bell for a simulation that sleeps until something comes.
-fn ring_and_bell(realtime: bool) -> Result<(Option<Ringer>, Option<Bell>), Failure> {
+pub fn ring_and_bell(realtime: bool) -> Result<(Option<Ringer>, Option<Bell>), Failure> {
     if !realtime {
         return Ok((None, None));
     }
@@ -486,7 +486,7 @@ fn series_of(scenario: &Scenario) -> Result<&str, Failure> {
 }
 
 /// Builds and runs the simulation on a thread of its own; the channel closes without a word if that panics.
-fn start(scenario: Scenario, options: Options) -> Result<Receiver<Result<RunOutcome, EngineError>>, Failure> {
+pub fn start(scenario: Scenario, options: Options) -> Result<Receiver<Result<RunOutcome, EngineError>>, Failure> {
     let (sender, receiver) = channel();
     let simulate = move || {
         let result = Simulation::new(&scenario, options).and_then(|simulation| {

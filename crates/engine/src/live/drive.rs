@@ -530,6 +530,7 @@ impl Live {
                     number_of_client: driver.client.number,
                     client: Some(driver.client.clone()),
                     node,
+                    pid: None,
                     paused: false,
                     hung_up: false,
                 };

@@ -129,6 +129,8 @@ struct Inner {
 pub(crate) enum Visibility {
     /// Of the host's own root what every user may read, as the view shows it.
     Everybody(HostView),
+    /// What the engine's user may read, as it is.
+    Same,
     /// What the engine's user may read. What belongs to that user and group is root's in the nodes, as in a user
     /// namespace: whoever unpacked the directory, it is the same root.
     Owner,
@@ -174,7 +176,7 @@ impl HostTree {
     pub(crate) fn view(&self) -> Option<&HostView> {
         match &self.visibility {
             Visibility::Everybody(view) => Some(view),
-            Visibility::Owner => None,
+            Visibility::Owner | Visibility::Same => None,
         }
     }
 
@@ -474,7 +476,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), Errno> {
 impl Visibility {
     /// Whether what needs permission `bit` of "other" is there.
     fn shows(&self, mode: u32, bit: u32) -> bool {
-        matches!(self, Self::Owner) || mode & bit != 0
+        matches!(self, Self::Owner | Self::Same) || mode & bit != 0
     }
 
     fn attr_of(&self, stat: &Stat, name: &[u8]) -> HostAttr {
@@ -490,6 +492,7 @@ impl Visibility {
         };
         let own_is_root = |id: u32, own: u32| if id == own { 0 } else { id };
         match self {
+            Self::Same => attr,
             Self::Everybody(view) => {
                 let unreadable = attr.mode & TYPE_MASK == REGULAR && attr.mode & 0o4 == 0;
                 HostAttr {

@@ -22,6 +22,8 @@ pub enum Root {
     Host(PathBuf),
     /// All of this directory.
     Directory(PathBuf),
+    /// The same, with the owners as they are: for programs that are the engine's user themselves.
+    Same(PathBuf),
     /// An image.
     Image(Arc<Image>),
 }
@@ -29,7 +31,7 @@ pub enum Root {
 impl fmt::Display for Root {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Host(path) | Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::Host(path) | Self::Directory(path) | Self::Same(path) => write!(f, "{}", path.display()),
             Self::Image(image) => f.write_str(&image.about().origin),
         }
     }
@@ -64,6 +66,7 @@ impl LowerTree {
                 Tree::Host(HostTree::new(path, Visibility::Everybody(HostView::of(path)))?),
             ),
             Root::Directory(path) => (true, Tree::Host(HostTree::new(path, Visibility::Owner)?)),
+            Root::Same(path) => (true, Tree::Host(HostTree::new(path, Visibility::Same)?)),
             Root::Image(image) => (true, Tree::Image(ImageTree::new(image.clone()))),
         };
         Ok(Arc::new(Self {

@@ -244,6 +244,7 @@ fn run(doc: &RunDoc) -> Result<(Run, bool), Problem> {
         stop,
         seed,
         epoch_s,
+        epoch_ns: 0,
         output_limit_bytes: node::amount(
             doc.output_limit.as_ref(),
             "a limit for a program's output",

@@ -1,0 +1,134 @@
+//! What `windtunnel attach` joins a node with the real network by: one file for each mode. To add one: a file here with a function that
+//! gives a [`Wire`], a variant of [`Mode`], and an arm of [`lay`].
+
+mod engine;
+mod network;
+mod passt;
+mod resolver;
+mod tap;
+mod udp;
+
+pub use engine::{Engine, Plan};
+pub use network::Ipv4Subnet;
+pub use passt::Passt;
+
+use crate::failure::Failure;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+/// How the node reaches the real network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// A TAP interface made for the run, and an address of its own behind the host; needs CAP_NET_ADMIN.
+    Tap,
+    /// Through passt, which needs no privileges: TCP and UDP on the wire are then the host kernel's.
+    Host,
+    /// Frames in UDP to another attached program, which needs no privileges.
+    Udp,
+}
+
+impl Mode {
+    /// As it is typed, and told.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tap => "tap",
+            Self::Host => "host",
+            Self::Udp => "udp",
+        }
+    }
+}
+
+/// What the user says of the network.
+#[derive(Debug)]
+pub struct Wish {
+    /// None: the first that works here.
+    pub mode: Option<Mode>,
+    /// The node's address.
+    pub address: Option<Ipv4Subnet>,
+    /// Name servers in place of the host's.
+    pub resolvers: Vec<Ipv4Addr>,
+    /// Where to receive, in mode `udp`.
+    pub local: Option<SocketAddr>,
+    /// The other end.
+    pub peer: Option<SocketAddr>,
+    /// File with the key that both ends have.
+    pub key: Option<PathBuf>,
+}
+
+/// What is at the end of the node's cable.
+#[derive(Debug)]
+pub struct Wire {
+    /// The port, as a scenario writes it.
+    pub port: serde_json::Value,
+    /// The node's address.
+    pub address: Ipv4Subnet,
+    /// Where the node sends what is not for its subnet; none: nowhere.
+    pub gateway: Option<Ipv4Addr>,
+    /// Longest packet, bytes.
+    pub mtu: u32,
+    /// The node's `/etc/resolv.conf`.
+    pub resolv_conf: String,
+    /// Who speaks on the wire, and where the node is, for the line that is printed.
+    pub says: String,
+    /// What else the user has to know, a line each.
+    pub notes: Vec<String>,
+    /// Abstract socket of the port that passt is to be connected to.
+    pub passt: Option<passt::Spec>,
+}
+
+/// Decides on a mode if none is given, and makes what it needs.
+///
+/// # Errors
+/// What is missing on this host, or in what was said.
+pub fn lay(wish: &Wish, kernel: &str) -> Result<(Mode, Wire), Failure> {
+    let mode = wish.mode.map_or_else(|| choose(wish), Ok)?;
+    if mode != Mode::Udp {
+        let given = [
+            ("--local", wish.local.is_some()),
+            ("--peer", wish.peer.is_some()),
+            ("--key", wish.key.is_some()),
+        ];
+        if let Some((option, _)) = given.into_iter().find(|(_, given)| *given) {
+            return Err(
+                Failure::user(format!("`{option}` is not for mode {}", mode.name())).hint("it belongs to `--mode udp`")
+            );
+        }
+    }
+    let wire = match mode {
+        Mode::Tap => tap::lay(wish, kernel)?,
+        Mode::Host => passt::lay(wish, kernel)?,
+        Mode::Udp => udp::lay(wish, kernel)?,
+    };
+    Ok((mode, wire))
+}
+
+/// The mode that works here and shows most of the library kernel on the wire.
+fn choose(wish: &Wish) -> Result<Mode, Failure> {
+    if wish.peer.is_some() || wish.local.is_some() {
+        return Ok(Mode::Udp);
+    }
+    let taps = windtunnel_ports::availability()
+        .into_iter()
+        .find(|row| row.kinds == "tap");
+    match taps {
+        Some(row) if !row.available => match passt::find() {
+            Some(_) => Ok(Mode::Host),
+            None => Err(Failure::user("no way to the network is open to this user")
+                .because(format!("mode tap {}", row.detail))
+                .because("mode host needs passt, which is in no folder of PATH")
+                .hint("apt install passt; or sudo windtunnel attach ...; or `--mode udp` to another attached program")),
+        },
+        _ => Ok(Mode::Tap),
+    }
+}
+
+/// What a missing right means here: the engine's own words are those of `windtunnel run`.
+pub fn explain(failure: Failure) -> Failure {
+    if failure.what().contains("CAP_NET_ADMIN") {
+        return failure.hint(
+            "sudo windtunnel attach ...; without root: `--mode host` (apt install passt), `--mode udp`, or a network of your own: \
+             unshare --user --map-root-user --net windtunnel attach ...",
+        );
+    }
+    failure
+}
