@@ -48,6 +48,7 @@ pub fn run(args: &Args) -> Outcome {
     checks.extend(kernel_checks());
     checks.push(programs());
     checks.extend(windtunnel_ports::availability().iter().map(port_check));
+    checks.push(attach());
     let ok = checks.iter().all(|check| check.state != State::Missing);
     let report = Report {
         ok,
@@ -147,6 +148,20 @@ fn port_check(row: &windtunnel_ports::Availability) -> Check {
     match &row.hint {
         None => Check::ok(&name, row.detail.as_str()),
         Some(hint) => Check::not_ok(&name, State::Limited, row.detail.as_str(), hint.as_str()),
+    }
+}
+
+/// The ways in which `windtunnel attach` can go: one is always open.
+fn attach() -> Check {
+    let taps = windtunnel_ports::availability();
+    let tap = taps.iter().any(|row| row.kinds == "tap" && row.available);
+    let host = is_installed("passt");
+    let open = [("tap", tap), ("host", host), ("udp", true)];
+    let open: Vec<&str> = open.iter().filter(|(_, open)| *open).map(|(mode, _)| *mode).collect();
+    let detail = format!("modes {}", open.join(", "));
+    match (tap, host) {
+        (_, true) => Check::ok("attach", detail),
+        (_, false) => Check::not_ok("attach", State::Limited, detail, "mode host: apt install passt"),
     }
 }
 

@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Programs of the host whose sockets are a library kernel's, beside the same programs on the host's own kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+PATIENCE_S = 60
+# Of the host's end and of the node's.
+HOST, NODE = "10.9.0.1", "10.9.0.2"
+PAGE = "hello from the host\n" * 500
+# A server that has one answer, for one client.
+SERVE = "import socket; s = socket.create_server({}); print('ready', flush=True); s.accept()[0].sendall({})"
+GO_PROGRAM = """
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+)
+
+func main() {
+	answer, err := http.Get(os.Args[1])
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	body, _ := io.ReadAll(answer.Body)
+	fmt.Println(answer.StatusCode, len(body))
+}
+"""
+
+
+@dataclass
+class Site:
+    """A network namespace that stands for the host, with servers in it."""
+
+    name: str
+    engine: Path
+    folder: Path
+
+    def command(self, *words: str | Path) -> list[str]:
+        return ["ip", "netns", "exec", self.name, *map(str, words)]
+
+    def attached(self, *words: str | Path, options: tuple[str, ...] = ()) -> list[str]:
+        """The command line that attaches a program."""
+        options = options if "--mode" in options else ("--mode", "tap", "--address", f"{NODE}/30", *options)
+        return self.command(self.engine, "attach", *options, "--", *words)
+
+    def run(self, command: list[str], stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command,
+            input=stdin,
+            env={**os.environ, **env},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_S,
+        )
+
+    def attach(self, *words: str | Path, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        return self.run(self.attached(*words), stdin, **env)
+
+    def ip(self, *words: str) -> str:
+        done = subprocess.run(["ip", "-n", self.name, *words], check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
+
+    def programs(self) -> list[str]:
+        """Short names of all that runs in it."""
+        pids = subprocess.run(["ip", "netns", "pids", self.name], check=True, stdout=subprocess.PIPE, text=True).stdout
+        files = [Path(f"/proc/{pid}/comm") for pid in pids.split()]
+        return [file.read_text(encoding="ascii") for file in files if file.exists()]
+
+    def interfaces(self) -> list[str]:
+        return re.findall(r"^\d+: ([^:@]+)", self.ip("link"), re.MULTILINE)
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S} s"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def site(engine: Path, tmp_path: Path) -> Iterator[Site]:
+    if os.geteuid() != 0:
+        pytest.skip("making a network namespace and a TAP interface needs root")
+    for tool in ("ip", "curl", "iperf3", "python3"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not on this host; scripts/setup-system examples installs it")
+    if not Path("/dev/net/tun").exists():
+        pytest.skip("this host has no /dev/net/tun")
+    name = f"wt-attach-{os.getpid()}"
+    made = subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"no network namespace can be made here: {made.stderr.strip()}")
+    try:
+        site = Site(name, engine, tmp_path)
+        site.ip("link", "set", "lo", "up")
+        yield site
+        assert site.interfaces() == ["lo"], "an interface was left behind"
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+@pytest.fixture
+def page(site: Site) -> Iterator[int]:
+    """A web server of the host, which everybody reaches; its port."""
+    (site.folder / "page.txt").write_text(PAGE, encoding="ascii")
+    command = site.command("python3", "-u", "-m", "http.server", "8000", "--directory", site.folder)
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert server.stdout is not None
+    assert "8000" in server.stdout.readline()
+    yield 8000
+    server.kill()
+    server.communicate()
+
+
+def test_what_a_program_is_on_the_host_it_is_attached(site: Site) -> None:
+    script = "pwd; id; hostname; echo $0 $1 $GREETING; cat; cat page; echo to stderr >&2; exit 7"
+    (site.folder / "page").write_text("a file of the host\n", encoding="ascii")
+    words = ("sh", "-c", script, "zero", "one two")
+    done = site.attach(*words, stdin="typed\n", GREETING="grüße")
+    plain = site.run(site.command(*words), stdin="typed\n", GREETING="grüße")
+    assert (done.returncode, done.stdout) == (7, plain.stdout)
+    said, rest = done.stderr.split("\n", 1)
+    assert re.fullmatch(
+        r"attach: the wire speaks linux-6\.12, not the host's kernel; "
+        rf"address {NODE}/30, the host is {HOST} on wt-\d+, mode tap; "
+        "what is written to files is dropped at the end",
+        said,
+    )
+    assert rest == plain.stderr == "to stderr\n"
+    kernel = site.attach("uname", "-r").stdout
+    assert kernel.startswith("6.12.") and kernel != os.uname().release
+
+
+def test_the_clock_is_that_of_the_host(site: Site) -> None:
+    before = time.time()
+    shown = float(site.attach("date", "+%s.%N").stdout)
+    assert before - 0.5 < shown < time.time() + 0.5
+
+
+def test_exit_codes_are_those_of_a_shell(site: Site) -> None:
+    assert site.attach("sh", "-c", "kill -TERM $$").returncode == 128 + signal.SIGTERM
+    missing = site.attach("no-such-program")
+    assert missing.returncode == 127 and "`no-such-program` is in no folder of PATH" in missing.stderr
+    assert site.attach("/etc/passwd").returncode == 126
+    assert site.attach("false").returncode == 1
+
+
+def test_curl_and_python_fetch_what_they_do_on_the_host(site: Site, page: int) -> None:
+    fetch = "import sys, urllib.request as u; sys.stdout.write(u.urlopen(sys.argv[1]).read().decode())"
+    for words in (("curl", "-sS"), ("python3", "-c", fetch)):
+        plain = site.run(site.command(*words, f"http://127.0.0.1:{page}/page.txt"))
+        done = site.attach(*words, f"http://{HOST}:{page}/page.txt")
+        assert (done.returncode, done.stdout) == (0, plain.stdout), done.stderr
+        assert done.stdout == PAGE
+
+
+def test_a_static_program_is_attached(site: Site, page: int) -> None:
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        pytest.skip("there is no Go toolchain here")
+    (site.folder / "get.go").write_text(GO_PROGRAM, encoding="ascii")
+    program = site.folder / "get"
+    env = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=mod", "GOCACHE": str(site.folder / "cache")}
+    subprocess.run([go, "build", "-o", program, site.folder / "get.go"], check=True, env=env, cwd=site.folder)
+    done = site.attach(program, f"http://{HOST}:{page}/page.txt")
+    assert (done.returncode, done.stdout) == (0, f"200 {len(PAGE)}\n"), done.stderr
+
+
+def test_children_by_fork_and_exec_have_the_same_kernel(site: Site, page: int) -> None:
+    fetch = f"curl -sS http://{HOST}:{page}/page.txt | md5sum & wait; (uname -r | cut -c1-4)"
+    done = site.attach("bash", "-c", fetch)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[1] == "6.12" and len(done.stdout.split()[0]) == 32
+
+
+def test_iperf3_measures_a_stream(site: Site) -> None:
+    server = subprocess.Popen(site.command("iperf3", "-s", "-1"), stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: ":5201 " in site.run(site.command("ss", "-ltn")).stdout, "iperf3 listening")
+        done = site.attach("iperf3", "-c", HOST, "-t", "2", "-J")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] > 20e6
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_what_is_left_in_sockets_is_still_sent(site: Site) -> None:
+    """The program ends long before a slow reader has read all that it wrote."""
+    bytes_sent = 2_000_000
+    read_slowly = (
+        "import socket, time; s = socket.create_server(('', 9000)); print('ready', flush=True)\n"
+        "c = s.accept()[0]; n = 0\n"
+        "while data := c.recv(65536): n += len(data); time.sleep(0.02)\n"
+        "print(n)"
+    )
+    reader = subprocess.Popen(site.command("python3", "-c", read_slowly), stdout=subprocess.PIPE, text=True)
+    assert reader.stdout is not None
+    assert reader.stdout.readline() == "ready\n"
+    write = (
+        f"import socket; s = socket.socket(); s.setsockopt(1, 7, 8 << 20); s.connect(('{HOST}', 9000)); "
+        f"s.sendall(bytes({bytes_sent}))"
+    )
+    done = site.attach("python3", "-c", write)
+    assert done.returncode == 0, done.stderr
+    assert reader.communicate(timeout=PATIENCE_S)[0] == f"{bytes_sent}\n"
+
+
+def test_sysctls_choose_the_stack(site: Site) -> None:
+    name = "net.ipv4.tcp_congestion_control"
+    command = site.attached("sysctl", "-n", name, options=("--sysctl", f"{name}=bbr", "--quiet"))
+    done = site.run(command)
+    assert (done.stdout, done.stderr) == ("bbr\n", "")
+    bad = site.run(site.attached("true", options=("--sysctl", "net.no.such=1")))
+    assert bad.returncode == 2 and "net.no.such" in bad.stderr
+
+
+def test_signals_reach_the_program(site: Site) -> None:
+    script = (
+        "import signal, sys, time\ndef end(number, _):\n    print('got', number, flush=True); sys.exit(number)\n"
+        + ("for number in (2, 15, 10): signal.signal(number, end)\nprint('ready', flush=True)\ntime.sleep(60)")
+    )
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        process = subprocess.Popen(
+            site.attached("python3", "-c", script), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        stdout, stderr = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, stdout) == (number, f"got {int(number)}\n"), stderr
+
+
+def test_a_reader_that_has_seen_enough_ends_it(site: Site) -> None:
+    line = " ".join(site.attached("yes", options=("--quiet",))) + " | head -2; echo ${PIPESTATUS[0]}"
+    done = site.run(["bash", "-c", line])
+    assert done.stdout == f"y\ny\n{128 + signal.SIGPIPE}\n", done.stderr
+
+
+def test_a_terminal_is_the_programs_own(site: Site) -> None:
+    near, far = pty.openpty()
+    os.set_blocking(near, False)
+    script = "stty size; test -t 0 -a -t 1 -a -t 2 && echo on a terminal; cat"
+    subprocess.run(["stty", "rows", "33", "cols", "111"], stdin=far, check=True)
+    process = subprocess.Popen(site.attached("sh", "-c", script), stdin=far, stdout=far, stderr=far, cwd=site.folder)
+    os.close(far)
+    shown = b""
+
+    def read_until(text: bytes) -> None:
+        nonlocal shown
+        deadline = time.monotonic() + PATIENCE_S
+        while text not in shown:
+            assert time.monotonic() < deadline, shown
+            if select.select([near], [], [], 1)[0]:
+                shown += os.read(near, 4096)
+
+    read_until(b"33 111\r\non a terminal\r\n")
+    os.write(near, b"typed\r")
+    read_until(b"typed\r\ntyped\r\n")
+    # The program's terminal makes a signal of it.
+    os.write(near, b"\x03")
+    assert process.wait(timeout=PATIENCE_S) == 128 + signal.SIGINT
+    os.close(near)
+
+
+def test_a_kernel_of_a_name_is_shared(site: Site) -> None:
+    name = f"shared-{os.getpid()}"
+    serve = SERVE.format(("127.0.0.1", 7777), b"shared")
+    server = subprocess.Popen(
+        site.attached("python3", "-c", serve, options=("--name", name)), stdout=subprocess.PIPE, text=True
+    )
+    assert server.stdout is not None
+    assert server.stdout.readline() == "ready\n"
+    fetch = "import socket; print(socket.create_connection(('127.0.0.1', 7777)).recv(99).decode())"
+    join = site.command(site.engine, "attach", "--name", name, "--", "python3", "-c", fetch)
+    done = site.run(join)
+    assert (done.returncode, done.stdout) == (0, "shared\n"), done.stderr
+    assert f"shares the library kernel `{name}`" in done.stderr
+    assert server.wait(timeout=PATIENCE_S) == 0
+
+
+def test_writes_stay_apart(site: Site) -> None:
+    (site.folder / "kept").write_text("old\n", encoding="ascii")
+    done = site.attach("sh", "-c", "echo new > kept; echo more > made; cat kept made")
+    assert done.stdout == "new\nmore\n"
+    assert (site.folder / "kept").read_text(encoding="ascii") == "old\n"
+    assert not (site.folder / "made").exists()
+
+
+def test_results_are_kept_where_asked(site: Site) -> None:
+    out = site.folder / "out"
+    done = site.run(site.attached("echo", "hello", options=("--out", str(out))))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    assert [process["command"] for process in summary["processes"]] == [["echo", "hello"]]
+    assert list((out / "pcap").glob("*.pcap"))
+    again = site.run(site.attached("true", options=("--out", str(out))))
+    assert again.returncode == 2 and "out" in again.stderr
+
+
+def test_nothing_is_left_behind_after_kill_9(site: Site) -> None:
+    process = subprocess.Popen(
+        site.attached("sh", "-c", "echo ready; sleep 60"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert len(site.interfaces()) == 2
+    process.kill()
+    process.communicate()
+    wait_until(lambda: site.interfaces() == ["lo"], "the end of the interface")
+    assert site.attach("true").returncode == 0
+
+
+def test_frames_in_udp_join_two_attached_programs(site: Site) -> None:
+    """As another user, who may do nothing."""
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not on this host")
+    ends = ("127.0.0.1:7001", "127.0.0.1:7002")
+
+    def end(local: str, peer: str, *words: str) -> list[str]:
+        ordinary = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        options = ("--mode", "udp", "--local", local, "--peer", peer)
+        # The folder of the test is not open to them.
+        return site.command("env", "-C", "/", *ordinary, site.engine, "attach", *options, "--", *words)
+
+    serve = SERVE.format(("", 8080), b"over udp")
+    server = subprocess.Popen(end(*ends, "python3", "-c", serve), stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    assert server.stdout.readline() == "ready\n"
+    fetch = "import os, socket; print(os.getuid(), socket.create_connection(('10.213.0.1', 8080)).recv(99).decode())"
+    done = site.run(end(*reversed(ends), "python3", "-c", fetch))
+    assert (done.returncode, done.stdout) == (0, "65534 over udp\n"), done.stderr
+    assert server.wait(timeout=PATIENCE_S) == 0
+
+
+def test_passt_leads_to_the_host(site: Site, page: int) -> None:
+    if shutil.which("passt") is None:
+        pytest.skip("passt is not on this host; scripts/setup-system test installs it")
+    without = site.run(site.attached("true", options=("--mode", "host")))
+    assert without.returncode == 2 and "needs a default route" in without.stderr
+    site.ip("link", "add", "v0", "type", "veth", "peer", "name", "v1")
+    try:
+        site.ip("address", "add", "192.0.2.7/24", "dev", "v0")
+        for interface in ("v0", "v1"):
+            site.ip("link", "set", interface, "up")
+        site.ip("route", "add", "default", "via", "192.0.2.1")
+        # Its gateway is the host's loopback.
+        options = ("--mode", "host", "--address", f"{NODE}/30")
+        done = site.run(site.attached("curl", "-sS", f"http://{HOST}:{page}/page.txt", options=options))
+        assert (done.returncode, done.stdout) == (0, PAGE), done.stderr
+        assert "the wire speaks this host's own kernel (passt)" in done.stderr
+        process = subprocess.Popen(
+            site.attached("sh", "-c", "echo ready; sleep 60", options=options), stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+        process.communicate()
+        wait_until(lambda: not any(name.startswith("passt") for name in site.programs()), "the end of passt")
+    finally:
+        site.ip("link", "delete", "v0")
+
+
+def test_bad_input_is_told_with_a_remedy(site: Site) -> None:
+    for options, text in [
+        (("--mode", "udp"), "mode udp needs both ends"),
+        (("--mode", "tap", "--peer", "127.0.0.1:1"), "`--peer` is not for mode tap"),
+        (("--mode", "tap", "--address", "10.9.0.0/30"), "first or last address"),
+        (("--mode", "tap", "--sysctl", "nothing"), "NAME=VALUE"),
+        (("--mode", "tap", "--kernel", "1.0"), "1.0"),
+    ]:
+        done = site.run(site.attached("true", options=options))
+        assert done.returncode == 2 and text in done.stderr, done.stderr
+    site.ip("address", "add", f"{HOST}/32", "dev", "lo")
+    done = site.attach("true")
+    assert done.returncode == 2 and f"the host has the address {HOST} already" in done.stderr
+    site.ip("address", "delete", f"{HOST}/32", "dev", "lo")
+
+
+def test_an_ordinary_user_is_told_what_is_missing(site: Site) -> None:
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not on this host")
+    ordinary = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    done = site.run(site.command(*ordinary, site.engine, "attach", "--mode", "tap", "--", "true"))
+    assert done.returncode == 2
+    assert "needs CAP_NET_ADMIN" in done.stderr and "--mode host" in done.stderr, done.stderr
+
+
+def test_the_example_shows_the_same_beside_the_host(engine: Path) -> None:
+    allowed = subprocess.run(
+        ["unshare", "--user", "--map-root-user", "--net", "true"], check=False, capture_output=True
+    )
+    if allowed.returncode != 0:
+        pytest.skip(f"no user namespace can be made here: {allowed.stderr.decode().strip()}")
+    done = subprocess.run(
+        [ROOT / "examples/live/27-attach"],
+        env={**os.environ, "WINDTUNNEL": str(engine)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    sections = [part.splitlines()[1:] for part in done.stdout.split("== ")[1:]]
+    (curl, python, iperf3, kernel) = sections
+    assert curl[0] == curl[1] and python[0] == python[1]
+    assert all("receiver" in line for line in iperf3) and len(iperf3) == 2
+    assert kernel[0] == os.uname().release and kernel[1].startswith("6.12.")
