@@ -36,7 +36,7 @@ use std::time::Duration;
 
 pub use counters::{DropCause, PortCounters};
 pub use error::PortError;
-pub use needs::{Availability, availability};
+pub use needs::{Availability, availability, tap_availability};
 pub use spec::{PortSpec, StreamAddress, Subnet};
 
 /// Longest frame that passes a port, bytes: a maximal IP packet behind an Ethernet header with two VLAN tags.

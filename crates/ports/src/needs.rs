@@ -25,11 +25,17 @@ pub struct Availability {
     pub hint: Option<String>,
 }
 
+/// Whether this process may make a TAP: the first row of [`availability`], for a thousandth of the time, as closing a packet socket
+/// waits for the host's network.
+pub fn tap_availability() -> Availability {
+    let device = OpenOptions::new().read(true).write(true).open(DEVICE);
+    tap(may_configure(), device.err().map(|error| error.to_string()))
+}
+
 /// Looks what this process may open.
 pub fn availability() -> Vec<Availability> {
-    let device = OpenOptions::new().read(true).write(true).open(DEVICE);
     let mut rows = vec![
-        tap(may_configure(), device.err().map(|error| error.to_string())),
+        tap_availability(),
         interface(may_see_packets()),
         Availability {
             kinds: "udp, vxlan, stream",

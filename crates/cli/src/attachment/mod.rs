@@ -107,18 +107,14 @@ fn choose(wish: &Wish) -> Result<Mode, Failure> {
     if wish.peer.is_some() || wish.local.is_some() {
         return Ok(Mode::Udp);
     }
-    let taps = windtunnel_ports::availability()
-        .into_iter()
-        .find(|row| row.kinds == "tap");
-    match taps {
-        Some(row) if !row.available => match passt::find() {
-            Some(_) => Ok(Mode::Host),
-            None => Err(Failure::user("no way to the network is open to this user")
-                .because(format!("mode tap {}", row.detail))
-                .because("mode host needs passt, which is in no folder of PATH")
-                .hint("apt install passt; or sudo windtunnel attach ...; or `--mode udp` to another attached program")),
-        },
-        _ => Ok(Mode::Tap),
+    let tap = windtunnel_ports::tap_availability();
+    match (tap.available, passt::find()) {
+        (true, _) => Ok(Mode::Tap),
+        (false, Some(_)) => Ok(Mode::Host),
+        (false, None) => Err(Failure::user("no way to the network is open to this user")
+            .because(format!("mode tap {}", tap.detail))
+            .because("mode host needs passt, which is in no folder of PATH")
+            .hint("apt install passt; or sudo windtunnel attach ...; or `--mode udp` to another attached program")),
     }
 }
 

@@ -153,8 +153,7 @@ fn port_check(row: &windtunnel_ports::Availability) -> Check {
 
 /// The ways in which `windtunnel attach` can go: one is always open.
 fn attach() -> Check {
-    let taps = windtunnel_ports::availability();
-    let tap = taps.iter().any(|row| row.kinds == "tap" && row.available);
+    let tap = windtunnel_ports::tap_availability().available;
     let host = is_installed("passt");
     let open = [("tap", tap), ("host", host), ("udp", true)];
     let open: Vec<&str> = open.iter().filter(|(_, open)| *open).map(|(mode, _)| *mode).collect();
