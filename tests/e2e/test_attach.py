@@ -145,7 +145,7 @@ def test_what_a_program_is_on_the_host_it_is_attached(site: Site) -> None:
     assert re.fullmatch(
         r"attach: the wire speaks linux-6\.12, not the host's kernel; "
         rf"address {NODE}/30, the host is {HOST} on wt-\d+, mode tap; "
-        "what is written to files is dropped at the end",
+        "what is written reaches the host's files at the end",
         said,
     )
     assert rest == plain.stderr == "to stderr\n"
@@ -301,10 +301,125 @@ def test_a_kernel_of_a_name_is_shared(site: Site) -> None:
     assert server.wait(timeout=PATIENCE_S) == 0
 
 
-def test_writes_stay_apart(site: Site) -> None:
+def test_writes_reach_the_host_when_the_program_has_ended(site: Site) -> None:
+    """In two folders that are alike, one command attached and one on the host: they are alike afterwards."""
+    script = """
+        echo new > kept; echo more >> linked; echo made > made; mkdir -p a/b/c; echo deep > a/b/c/f; rm gone
+        mv d e; rm link; ln -s /etc/passwd link; mv moved moved2; rm -r full; chmod 751 mode; : > trunc
+        mkdir times; touch -d 2001-01-01 times/t; rm tofile; mkdir tofile; echo q > tofile/q
+        rm -r tofolder; echo f > tofolder
+        echo over > temporary; mv temporary replaced; head -c 3000000 /dev/urandom > big; cp -p big copy; rm big
+        chmod 700 times; cat untouched; mv log log.1; echo fresh > log
+        mv table chair; mkdir table; echo leg > table/leg; mkdir -m 500 closed
+    """
+    stamp = {}
+    for folder in (site.folder / "attached", site.folder / "host"):
+        folder.mkdir()
+        for name in (
+            "kept",
+            "linked",
+            "gone",
+            "moved",
+            "mode",
+            "trunc",
+            "tofile",
+            "replaced",
+            "untouched",
+            "log",
+            "table",
+        ):
+            (folder / name).write_text(f"{name}\n", encoding="ascii")
+        for name in ("d", "full", "tofolder"):
+            (folder / name).mkdir()
+            for part in ("seen", "unseen"):
+                (folder / name / part).write_text(part, encoding="ascii")
+        (folder / "link").symlink_to("kept")
+        os.link(folder / "linked", folder / "linked2")
+        stamp[folder.name] = (folder / "untouched").stat().st_mtime_ns
+
+    def state(folder: Path) -> list[tuple[str, int, str]]:
+        def contents(path: Path) -> str:
+            if path.is_symlink():
+                return os.readlink(path)
+            if path.is_dir():
+                return ""
+            return "random" if path.name == "copy" else path.read_text(encoding="ascii")
+
+        found = [(path, path.lstat()) for path in sorted(folder.rglob("*"))]
+        return [(str(path.relative_to(folder)), stat.st_mode, contents(path)) for path, stat in found]
+
+    done = site.run(["env", "-C", f"{site.folder}/attached", *site.attached("sh", "-c", script, options=("--quiet",))])
+    plain = site.run(["env", "-C", f"{site.folder}/host", "sh", "-c", script])
+    assert (done.stderr, done.stdout, done.returncode) == (plain.stderr, plain.stdout, 0)
+    attached = site.folder / "attached"
+    assert state(attached) == state(site.folder / "host")
+    assert (attached / "copy").stat().st_size == 3_000_000
+    assert (attached / "linked2").read_text(encoding="ascii") == "linked\nmore\n"
+    assert (attached / "times/t").stat().st_mtime == (site.folder / "host/times/t").stat().st_mtime
+    assert (attached / "untouched").stat().st_mtime_ns == stamp["attached"]
+
+
+def test_what_cannot_reach_the_host_is_told(site: Site) -> None:
     (site.folder / "kept").write_text("old\n", encoding="ascii")
-    done = site.attach("sh", "-c", "echo new > kept; echo more > made; cat kept made")
-    assert done.stdout == "new\nmore\n"
+    (site.folder / "gone").write_text("old\n", encoding="ascii")
+    hosts = Path("/etc/hosts").read_text(encoding="utf-8")
+    script = "echo new > kept; rm gone; mkfifo pipe; echo lost >> /etc/hosts; echo ready; read line"
+    process = subprocess.Popen(
+        site.attached("sh", "-c", script, options=("--quiet",)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=site.folder,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    # Somebody else has been there meanwhile.
+    for name in ("kept", "gone"):
+        (site.folder / name).write_text("of another\n", encoding="ascii")
+    stderr = process.communicate("go on\n", timeout=PATIENCE_S)[1]
+    assert process.returncode == 0
+    assert (site.folder / "kept").read_text(encoding="ascii") == "new\n"
+    assert (site.folder / "gone").read_text(encoding="ascii") == "of another\n"
+    assert Path("/etc/hosts").read_text(encoding="utf-8") == hosts
+    for text in (
+        "kept: it was changed on the host meanwhile; now it is as the program has written it",
+        "gone: the program has removed it, and it is left: it was changed on the host meanwhile",
+        "pipe: sockets, pipes and devices are not brought to the host",
+        "/etc/hosts: it is the node's own, and what was written to it is dropped",
+    ):
+        assert text in stderr, stderr
+
+
+def test_a_write_that_the_host_refuses_is_an_error(site: Site) -> None:
+    folder = site.folder / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", folder], check=True)
+    try:
+        (folder / "kept").write_text("kept\n", encoding="ascii")
+        done = site.attach("sh", "-c", f"cd {folder}; head -c 200000 /dev/zero > big; rm kept")
+        assert done.returncode == 2
+        assert f"{folder}/big could not be brought to the host's files: No space left on device" in done.stderr
+        # Nothing is removed where something is missing: it may have been moved.
+        assert (folder / "kept").exists()
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_a_mount_in_the_node_hides_nothing_of_the_host(site: Site) -> None:
+    (site.folder / "d").mkdir()
+    (site.folder / "d/precious").write_text("precious\n", encoding="ascii")
+    script = "cat d/precious; mount -t tmpfs none d; cat d/precious; echo lost > d/made"
+    done = site.attach("sh", "-c", script)
+    assert done.stdout == "precious\n" and "d: a file system was mounted there" in done.stderr
+    assert [path.name for path in (site.folder / "d").iterdir()] == ["precious"]
+
+
+def test_writes_stay_apart_where_asked(site: Site) -> None:
+    (site.folder / "kept").write_text("old\n", encoding="ascii")
+    script = "echo new > kept; echo more > made; cat kept made"
+    done = site.run(site.attached("sh", "-c", script, options=("--files", "layer")))
+    assert done.stdout == "new\nmore\n" and "what is written is dropped at the end" in done.stderr
     assert (site.folder / "kept").read_text(encoding="ascii") == "old\n"
     assert not (site.folder / "made").exists()
 

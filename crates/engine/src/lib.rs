@@ -45,6 +45,7 @@ mod visit;
 mod watchdog;
 mod window;
 mod wire;
+mod write_back;
 
 use windtunnel_netlink as netlink;
 

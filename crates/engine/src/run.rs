@@ -6,7 +6,7 @@
 //!   is on its way (`all_done`).
 //! - When it is interrupted, a kernel crashes, or a result cannot be written. What was written so far is kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -30,13 +30,14 @@ use crate::links::Links;
 use crate::live::{Identity, Live, LiveOptions, Network};
 use crate::machine::Machines;
 use crate::measure::Measure;
-use crate::node::{Body, Node, Switched};
+use crate::node::{Body, Node, NodeCalls, Switched};
 use crate::outside::Outside;
 use crate::programs::Programs;
 use crate::roots::Roots;
 use crate::shared::{Progress, Shared};
 use crate::watchdog::Watchdog;
-use crate::window::{Step, Windows};
+use crate::window::{Outbox, Step, Windows};
+use crate::write_back::{OwnFiles, write_back};
 
 /// How to run a scenario.
 #[derive(Debug)]
@@ -65,6 +66,8 @@ pub struct Options {
     pub pcap: bool,
     /// How to deal with those who watch.
     pub live: LiveOptions,
+    /// Whether what programs write is brought to the host's files at the end. It is for runs of one node, whose root is the host's.
+    pub write_back: bool,
 }
 
 /// Functions that tell a debugger what happens.
@@ -103,6 +106,7 @@ pub struct Simulation {
     stop_flag: Arc<AtomicBool>,
     live: Live,
     outside: Option<Box<Outside>>,
+    write_back: bool,
     /// Beyond this a window is late, ns.
     late_limit_ns: u64,
     /// From which virtual time on the run went with the wall clock, and how long it took until then, ns; none: from its start, or never.
@@ -182,7 +186,7 @@ impl Simulation {
             .progress
             .stop_ns
             .store(scenario.run.stop.as_ns(), Ordering::Relaxed);
-        let (stop_flag, debug) = (options.stop_flag.clone(), options.debug);
+        let (stop_flag, debug, write_back) = (options.stop_flag.clone(), options.debug, options.write_back);
         let links = Links::new(scenario.links.clone(), link_ends(scenario));
         let built = make_measure(scenario, &links, &books)
             .and_then(|measure| Ok((measure, build::build(scenario, options, &mut books)?)));
@@ -200,6 +204,7 @@ impl Simulation {
                 stop_flag,
                 live,
                 outside,
+                write_back,
                 late_limit_ns: scenario.run.realtime.late_limit.as_ns(),
                 went_live: None,
                 debug,
@@ -223,6 +228,7 @@ impl Simulation {
     pub fn run(mut self) -> Result<RunOutcome, EngineError> {
         let run = blame_host(self.run_windows())
             .and_then(|ended| self.live.finish(ended, self.windows.done_ns()).map(|()| ended))
+            .and_then(|ended| self.bring_files_back().map(|()| ended))
             .and_then(|ended| self.close_outside().map(|()| ended))
             .and_then(|ended| self.check_setup(ended))
             .and_then(|ended| self.flush_captures().map(|()| ended))
@@ -359,6 +365,38 @@ impl Simulation {
             outside.send(self.live.stop_ns(self.stop_ns));
         }
         outside.flush()
+    }
+
+    /// Brings what programs have written to the host's files, if that was asked for.
+    fn bring_files_back(&mut self) -> Result<(), EngineError> {
+        if !self.write_back {
+            return Ok(());
+        }
+        let own = OwnFiles {
+            paths: self
+                .machines
+                .own_files
+                .iter()
+                .flatten()
+                .map(|file| file.path.clone())
+                .collect(),
+            mtime_ns: self.books.epoch_s * 1_000_000_000,
+        };
+        let (files, at_ns) = (self.files.clone(), self.windows.done_ns());
+        let mut outbox = Outbox::default();
+        let mut calls = NodeCalls {
+            node: &mut self.nodes[0],
+            outbox: &mut outbox,
+        };
+        let report = write_back(&mut calls, &|| files.seen(0), &own, Path::new("/"))?;
+        let shared = &self.books.shared;
+        for failure in &report.failures {
+            shared.warn(at_ns, "write_back_failed", None, failure);
+        }
+        for note in &report.notes {
+            shared.warn(at_ns, "write_back", None, note);
+        }
+        Ok(())
     }
 
     /// A run that came to its end while nodes were still being set up has shown nothing.

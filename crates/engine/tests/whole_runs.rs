@@ -101,6 +101,7 @@ fn run_with(text: &str, seed: u64, digest: bool) -> Ran {
         digest,
         pcap: true,
         live: LiveOptions::default(),
+        write_back: false,
     };
     // The thread of a simulation is its own.
     let thread = std::thread::Builder::new().stack_size(8 << 20);

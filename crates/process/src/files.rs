@@ -22,7 +22,7 @@ use windtunnel_kernel::abi;
 
 pub(crate) use content::{Content, Shown};
 pub(crate) use host_file::FdBudget;
-pub use host_tree::InputRecord;
+pub use host_tree::{InputRecord, Seen, SeenFile};
 pub use host_view::HOST_FOLDERS;
 pub(crate) use lower::LowerTree;
 pub use lower::Root;

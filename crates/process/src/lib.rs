@@ -37,7 +37,9 @@ use windtunnel_kernel::{FileName, Shutter, abi};
 pub use backtrace::{Frame, backtrace};
 pub use elf::{Elf, ElfError, Segment};
 pub use fence::Owner;
-pub use files::{FileLimits, HOST_FOLDERS, InputRecord, LimitMet, NodeFile, NodeFileError, Root, WriteError};
+pub use files::{
+    FileLimits, HOST_FOLDERS, InputRecord, LimitMet, NodeFile, NodeFileError, Root, Seen, SeenFile, WriteError,
+};
 pub use host_failure::{HostFailure, take_host_failure};
 pub use image::ExecError;
 pub use image_watch::{ImageEvent, ImageHook};
@@ -195,6 +197,11 @@ impl Shared {
     pub fn changed_files(&self) -> Vec<String> {
         let changed: BTreeSet<String> = self.roots.iter().flat_map(LowerTree::changed).collect();
         changed.into_iter().collect()
+    }
+
+    /// What nodes have looked up in root number `root`: of a directory of the host every name, and what was there.
+    pub fn seen(&self, root: usize) -> Vec<Seen> {
+        self.roots[root].seen()
     }
 
     /// The program, or family of forked ones, that has most of the host's memory: its first slot, and bytes. May be

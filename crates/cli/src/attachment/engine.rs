@@ -36,6 +36,9 @@ const ABOUT_RESULTS: [&str; 5] = [
     "clock_slipped",
 ];
 
+/// The code of warnings that something written did not reach the host's files.
+const WRITE_BACK_FAILED: &str = "write_back_failed";
+
 /// What to run.
 #[derive(Debug)]
 pub struct Plan<'a> {
@@ -47,6 +50,8 @@ pub struct Plan<'a> {
     pub sysctls: &'a [(String, String)],
     /// Where results are kept; none: nowhere.
     pub out: Option<&'a Path>,
+    /// Whether what is written reaches the host's files at the end.
+    pub write_back: bool,
 }
 
 /// A run that goes on.
@@ -112,6 +117,7 @@ impl Engine {
                 bell,
                 ..LiveOptions::default()
             },
+            write_back: plan.write_back,
         };
         let socket = server.socket().to_owned();
         let simulation = start(scenario, options)?;
@@ -153,7 +159,7 @@ impl Engine {
     /// Waits for the end of a run that has been told to stop, or has failed; tells what it had to warn of.
     ///
     /// # Errors
-    /// Why it failed.
+    /// Why it failed, or that what was written could not be brought to the host's files.
     pub fn finish(self) -> Result<(), Failure> {
         let outcome = self.over.recv().ok().flatten();
         // A panic in it has been printed.
@@ -163,10 +169,19 @@ impl Engine {
             None => return Err(panicked()),
         };
         let warnings = outcome.summary.warnings.iter();
+        let mut lost = false;
         for warning in warnings.filter(|warning| !ABOUT_RESULTS.contains(&warning.code.as_str())) {
-            eprintln!("attach: warning: {}", report::one_line(warning));
+            if warning.code == WRITE_BACK_FAILED {
+                eprintln!("attach: error: {}", warning.text);
+                lost = true;
+            } else {
+                eprintln!("attach: warning: {}", report::one_line(warning));
+            }
         }
-        Ok(())
+        match lost {
+            true => Err(Failure::user("not all that was written is in the host's files")),
+            false => Ok(()),
+        }
     }
 }
 

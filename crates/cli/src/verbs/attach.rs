@@ -13,7 +13,7 @@ use windtunnel_control::{Connection, Open, live_sockets};
 /// Run a program of this host on a library kernel that is on the real network
 ///
 /// The program is as on the host: its files, folder, environment, user, terminal, signals and exit code, and those of its
-/// children. Its sockets are the library kernel's, in real time. What it writes to files stays apart and is dropped at the end.
+/// children. Its sockets are the library kernel's, in real time. What it writes to files reaches the host's when it has ended.
 /// Without `--mode` it is `tap` where this user may make one, else `host`. Exit code: the program's; 127 if it is not found, 126 if it
 /// cannot be executed, 128 and the signal's number if a signal ended it.
 #[derive(Debug, clap::Args)]
@@ -21,6 +21,9 @@ pub struct Args {
     /// How the library kernel reaches the network
     #[arg(long, value_enum)]
     mode: Option<Mode>,
+    /// What becomes of files that the program writes
+    #[arg(long, value_enum, default_value_t = Files::Host)]
+    files: Files,
     /// Address of the library kernel, with its subnet; a free private one of a few by default
     #[arg(long, value_name = "ADDRESS/BITS")]
     address: Option<Ipv4Subnet>,
@@ -54,6 +57,15 @@ pub struct Args {
     /// Program and its arguments; no shell is involved
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
+}
+
+/// What becomes of what is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Files {
+    /// It is brought to the host's files at the end.
+    Host,
+    /// It stays apart, and is dropped at the end.
+    Layer,
 }
 
 fn parse_sysctl(text: &str) -> Result<(String, String), String> {
@@ -102,6 +114,7 @@ pub fn run(args: &Args) -> Outcome {
         kernel: &args.kernel,
         sysctls: &args.sysctls,
         out: args.out.as_deref(),
+        write_back: args.files == Files::Host,
     };
     let engine = Engine::start(&plan, &wire)?;
     let ended = live_with(args, &engine, &wire, program, manner, || say(args, mode, &wire));
@@ -119,11 +132,11 @@ fn say(args: &Args, mode: Mode, wire: &Wire) {
     if args.quiet {
         return;
     }
-    eprintln!(
-        "attach: {}, mode {}; what is written to files is dropped at the end",
-        wire.says,
-        mode.name()
-    );
+    let files = match args.files {
+        Files::Host => "reaches the host's files at the end",
+        Files::Layer => "is dropped at the end",
+    };
+    eprintln!("attach: {}, mode {}; what is written {files}", wire.says, mode.name());
     for note in &wire.notes {
         eprintln!("attach: {note}");
     }
@@ -197,6 +210,7 @@ fn join(args: &Args, mut connection: Connection, program: Open, manner: Manner) 
         ("--peer", args.peer.is_some()),
         ("--key", args.key.is_some()),
         ("--out", args.out.is_some()),
+        ("--files layer", args.files == Files::Layer),
     ];
     let name = args.name.as_deref().unwrap_or_default();
     if let Some((option, _)) = of_the_first.into_iter().find(|(_, given)| *given) {

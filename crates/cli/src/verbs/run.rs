@@ -234,6 +234,7 @@ pub fn run(args: &Args) -> Outcome {
             live_at_ns: scenario.run.realtime.live_at.as_ns(),
             spin_ns: scenario.run.realtime.spin.as_ns(),
         },
+        write_back: false,
     };
     // Until the end of this function: clients hear of the end when it is known.
     let mut door = None;

@@ -21,6 +21,7 @@ use windtunnel_base::hashes;
 
 use super::host_file::Changes;
 use super::host_view::{HostView, keeps_time};
+use super::node_tree::{path_hash, root_ino};
 use crate::host_failure::HostCall;
 
 /// Directories kept open for quick look-ups.
@@ -88,6 +89,34 @@ impl HostAttr {
             stamp: Stamp::default(),
         }
     }
+}
+
+/// A name that a run looked up in a directory of the host. What a node makes, changes or removes there, it has looked up before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The name.
+    pub name: Box<[u8]>,
+    /// What was there when it was looked up; none: nothing that nodes see.
+    pub was: Option<SeenFile>,
+    /// What was looked up in it, sorted by name.
+    pub children: Vec<Seen>,
+}
+
+/// A file of the host as a run has seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenFile {
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Modification time, and in a node change time, too: wall clock, nanoseconds.
+    pub mtime_ns: u64,
+    /// Inode number in a node, until another file takes its name.
+    pub ino: u64,
 }
 
 /// Names and type bits of a directory's entries, sorted by name.
@@ -211,6 +240,11 @@ impl HostTree {
         let mut records: Vec<_> = listed.into_iter().filter_map(record).collect();
         records.sort();
         records
+    }
+
+    /// All names that were looked up in the root, with those in them.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.lock().seen_in(Self::ROOT, root_ino())
     }
 
     /// Notes what an error says of entry `index`, and what the host lacks.
@@ -379,6 +413,31 @@ impl HostTree {
 }
 
 impl Inner {
+    /// What was looked up in directory `dir`, whose inode number in a node is `ino`.
+    fn seen_in(&self, dir: u32, ino: u64) -> Vec<Seen> {
+        let seen = |(name, index): (&[u8], Option<u32>)| {
+            let ino = path_hash(ino, name);
+            let attr = index.map(|index| self.entries[index as usize].attr);
+            Seen {
+                name: name.into(),
+                was: attr.map(|attr| SeenFile {
+                    mode: attr.mode,
+                    uid: attr.uid,
+                    gid: attr.gid,
+                    size: attr.size,
+                    mtime_ns: attr.mtime_ns.unwrap_or_default(),
+                    ino,
+                }),
+                children: index.map_or_else(Vec::new, |index| self.seen_in(index, ino)),
+            }
+        };
+        let children = self.entries[dir as usize].children.iter();
+        let children = children.map(|(name, index)| (&**name, *index));
+        let mut all: Vec<Seen> = children.map(seen).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
     /// Path from the root, which has none.
     fn path(&self, mut index: u32) -> String {
         let mut names = Vec::new();

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use windtunnel_images::Image;
 
 use super::host_file::{Changes, FdBudget, HostFile};
-use super::host_tree::{HostAttr, HostTree, InputRecord, Listing, Visibility};
+use super::host_tree::{HostAttr, HostTree, InputRecord, Listing, Seen, Visibility};
 use super::host_view::HostView;
 use super::image_tree::ImageTree;
 
@@ -192,6 +192,14 @@ impl LowerTree {
             }
         }
         records
+    }
+
+    /// All names that were looked up, and what was there; none in an image.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        match &self.tree {
+            Tree::Host(tree) => tree.seen(),
+            Tree::Image(_) => Vec::new(),
+        }
     }
 
     /// Every directory whose entries were listed so far, by path; none of an image.

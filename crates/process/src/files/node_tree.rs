@@ -84,7 +84,7 @@ impl NodeTree {
         let root = Node {
             parent: Self::ROOT,
             name: Box::default(),
-            ino: path_hash(0, b""),
+            ino: root_ino(),
             host: Some(LowerTree::ROOT),
             own: Some(Overlay::ROOT),
             children: HashMap::new(),
@@ -270,9 +270,14 @@ impl NodeTree {
     }
 }
 
+/// Inode number of the root.
+pub(super) fn root_ino() -> u64 {
+    path_hash(0, b"")
+}
+
 /// Inode number of `name` in the directory with number `parent`: FNV-1a over the path. Positive, for programs that
 /// take it for a signed number.
-fn path_hash(parent: u64, name: &[u8]) -> u64 {
+pub(super) fn path_hash(parent: u64, name: &[u8]) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     let bytes = parent.to_le_bytes();
