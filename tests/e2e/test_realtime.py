@@ -90,7 +90,7 @@ class Live:
 
     def __init__(self, engine: Path, scenario: Path, out: Path, *options: str) -> None:
         self.out = out
-        command = [engine, "run", scenario, "--out", out, "--quiet", *options]
+        command: list[str | Path] = [engine, "run", scenario, "--out", out, "--quiet", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
     def stop(self) -> None:

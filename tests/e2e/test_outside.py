@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""Each kind of port with what it is made for at its other end, and the same run again in virtual time."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Program
+
+PATIENCE_S = 60
+NODE = """\
+version: 1
+name: end
+run: {{mode: realtime, stop: 1h, seed: {seed}}}
+ports: {{lan: {port}}}
+defaults: {{link: {{rate: 1Gbit, delay: 1ms}}}}
+nodes:
+  h1:
+    addresses: {{eth0: {address}}}
+    processes:
+{programs}
+links: [{{endpoints: [lan, "h1:eth0"]}}]
+"""
+SERVER = "      - {exec: iperf3 -s, expect: any}"
+
+
+def read(out: Path) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    return result
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S} s"
+        time.sleep(0.1)
+
+
+class End:
+    """A run with one node behind a port."""
+
+    def __init__(
+        self,
+        engine: Path,
+        folder: Path,
+        port: str,
+        address: str,
+        *,
+        programs: str = SERVER,
+        before: tuple[str, ...] = (),
+        seed: int = 1,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.scenario, self.out = folder / "end.yaml", folder / "out"
+        self.scenario.write_text(
+            NODE.format(port=port, address=address, programs=programs, seed=seed), encoding="utf-8"
+        )
+        self.command = [*before, str(engine), "run", str(self.scenario), "--out", str(self.out), "--quiet", "--force"]
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[str]:
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        wait_until(lambda: (self.out / "h1/kernel.log").exists() or self.process.poll() is not None, "the boot")
+        return self.process
+
+    def stop(self) -> dict[str, Any]:
+        self.process.send_signal(signal.SIGINT)
+        stderr = self.process.communicate(timeout=PATIENCE_S)[1]
+        assert self.process.returncode == 128 + signal.SIGINT, stderr
+        return read(self.out)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate(timeout=PATIENCE_S)
+
+    def repeats(self, attempt: Callable[..., Program]) -> None:
+        """In virtual time it is the same run."""
+        again = self.out.with_name("again")
+        done = attempt("run", self.scenario, "--out", again, "--quiet", "--replay", self.out)
+        assert done.code == 128 + signal.SIGINT, done.stderr
+        live, replayed = read(self.out), read(again)
+        assert (replayed["digest"], replayed["links"]) == (live["digest"], live["links"])
+
+
+class Pair:
+    """Two network namespaces with a cable between them: where the engine is, and what it meets."""
+
+    def __init__(self, name: str) -> None:
+        self.names = (f"{name}-engine", f"{name}-peer")
+
+    def ip(self, side: int, *words: str) -> str:
+        done = subprocess.run(["ip", "-n", self.names[side], *words], check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
+
+    def inside(self, side: int) -> tuple[str, ...]:
+        return ("ip", "netns", "exec", self.names[side])
+
+    def peer(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [*self.inside(1), *words]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    if os.geteuid() != 0:
+        pytest.skip("making network namespaces needs root")
+    for tool in ("ip", "ping", "iperf3"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not on this host; scripts/setup-system run installs it")
+    pair = Pair(f"wt-{os.getpid()}")
+    try:
+        for name in pair.names:
+            made = subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True, text=True)
+            if made.returncode != 0:
+                pytest.skip(f"no network namespace can be made here: {made.stderr.strip()}")
+        cable = ["ip", "link", "add", "cable", "netns", pair.names[0], "type", "veth", "peer", "cable"]
+        made = subprocess.run([*cable, "netns", pair.names[1]], check=False, capture_output=True, text=True)
+        if made.returncode != 0:
+            pytest.skip(f"this host's kernel has no veth: {made.stderr.strip()}")
+        for side in (0, 1):
+            pair.ip(side, "link", "set", "lo", "up")
+            pair.ip(side, "link", "set", "cable", "up")
+        yield pair
+    finally:
+        for name in pair.names:
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+def talk(pair: Pair, node: str) -> None:
+    """The peer pings the node, and sends and fetches TCP."""
+    wait_until(lambda: pair.peer("ping", "-c", "1", "-W", "1", node).returncode == 0, "an answer")
+    ping = pair.peer("ping", "-c", "5", "-i", "0.1", node)
+    assert "5 received" in ping.stdout, ping.stdout
+    times = [float(value) for value in re.findall(r"time=([0-9.]+)", ping.stdout)]
+    # There and back is 2 ms of delay. It can only take longer, by how busy this host is.
+    assert min(times) >= 2.0, times
+    for way in ([], ["-R"]):
+        done = pair.peer("iperf3", "-c", node, "-n", "2M", "-J", *way)
+        assert done.returncode == 0, done.stdout
+        # What is still on its way at the end was sent, and is not counted by the receiver.
+        sums = json.loads(done.stdout)["end"]
+        assert sums["sum_sent"]["bytes"] >= 2_000_000 and sums["sum_received"]["bytes"] > 100_000, sums
+
+
+def test_a_node_at_an_interface_of_the_host(
+    engine: Path, attempt: Callable[..., Program], pair: Pair, tmp_path: Path
+) -> None:
+    """With its offloads: what the peer's kernel sends as superframes without checksums comes as frames of a wire."""
+    pair.ip(1, "address", "add", "10.9.0.1/24", "dev", "cable")
+    before = pair.ip(0, "-d", "link", "show", "cable")
+    end = End(engine, tmp_path / "end", "{interface: cable}", "10.9.0.2/24", before=pair.inside(0))
+    try:
+        talk(pair, "10.9.0.2")
+        assert "promiscuity 1" in pair.ip(0, "-d", "link", "show", "cable")
+        summary = end.stop()
+    finally:
+        end.kill()
+    (port,) = summary["ports"]
+    assert port["frames_in"] > 1000 and port["frames_out"] > 1000
+    assert pair.ip(0, "-d", "link", "show", "cable") == before, "as it was"
+    end.repeats(attempt)
+
+
+def test_an_interface_that_goes_and_a_run_that_is_killed(engine: Path, pair: Pair, tmp_path: Path) -> None:
+    pair.ip(1, "address", "add", "10.9.0.1/24", "dev", "cable")
+    before = pair.ip(0, "-d", "link", "show", "cable")
+    end = End(engine, tmp_path / "end", "{interface: cable}", "10.9.0.2/24", before=pair.inside(0))
+    try:
+        wait_until(lambda: pair.peer("ping", "-c", "1", "-W", "1", "10.9.0.2").returncode == 0, "an answer")
+        end.kill()
+        assert pair.ip(0, "-d", "link", "show", "cable") == before, "as it was"
+        end.start()
+        wait_until(lambda: pair.peer("ping", "-c", "1", "-W", "1", "10.9.0.2").returncode == 0, "an answer")
+        # A longer frame than the node's wire takes is lost there, and one of the node's is as before.
+        pair.ip(1, "link", "set", "cable", "mtu", "4000")
+        pair.ip(0, "link", "set", "cable", "mtu", "4000")
+        assert pair.peer("ping", "-c", "1", "-W", "1", "-M", "do", "-s", "3000", "10.9.0.2").returncode != 0
+        assert pair.peer("ping", "-c", "1", "-W", "2", "-s", "3000", "-M", "dont", "10.9.0.2").returncode in (0, 1)
+        pair.ip(0, "link", "delete", "cable")
+        time.sleep(0.5)
+        summary = end.stop()
+    finally:
+        end.kill()
+    (link,) = summary["links"]
+    assert link["b_to_a"]["drops"]["longer_than_mtu"] >= 1, link
+    texts = [warning["text"] for warning in summary["warnings"] if warning["code"] == "port"]
+    assert texts and "cable" in texts[0], summary["warnings"]
+
+
+def test_a_flood_takes_no_memory_and_is_counted(engine: Path, pair: Pair, tmp_path: Path) -> None:
+    """More than the link carries: it is lost, the run goes on, and its memory does not grow."""
+    pair.ip(1, "address", "add", "10.9.0.1/24", "dev", "cable")
+    port = "{interface: cable}"
+    end = End(engine, tmp_path / "end", port, "10.9.0.2/24", before=pair.inside(0))
+    slow = end.scenario.read_text(encoding="utf-8").replace("rate: 1Gbit", "rate: 1Mbit")
+    end.kill()
+    end.scenario.write_text(slow, encoding="utf-8")
+    end.start()
+    try:
+        wait_until(lambda: pair.peer("ping", "-c", "1", "-W", "1", "10.9.0.2").returncode == 0, "an answer")
+        before_kib = resident_kib(end.process.pid)
+        flood = "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); e = time.monotonic() + 3\n"
+        flood += "while time.monotonic() < e: s.sendto(bytes(1400), ('10.9.0.2', 9))"
+        assert pair.peer("python3", "-c", flood).returncode == 0
+        grown_kib = resident_kib(end.process.pid) - before_kib
+        summary = end.stop()
+    finally:
+        end.kill()
+    (port_summary,) = summary["ports"]
+    assert port_summary["drops"].get("in_overflow", 0) > 1000, port_summary
+    assert grown_kib < 32 << 10, f"{grown_kib} KiB more"
+
+
+def resident_kib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(status.split("VmRSS:")[1].split()[0])
+
+
+def test_a_node_on_a_vxlan_of_linux(engine: Path, attempt: Callable[..., Program], pair: Pair, tmp_path: Path) -> None:
+    pair.ip(0, "address", "add", "192.0.2.1/24", "dev", "cable")
+    pair.ip(1, "address", "add", "192.0.2.2/24", "dev", "cable")
+    ends = ["local", "192.0.2.2", "remote", "192.0.2.1", "dstport", "4789"]
+    command = ["ip", "-n", pair.names[1], "link", "add", "vx", "type", "vxlan", "id", "42", *ends]
+    made = subprocess.run(command, check=False, capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"this host's kernel has no vxlan: {made.stderr.strip()}")
+    pair.ip(1, "address", "add", "10.9.0.1/24", "dev", "vx")
+    pair.ip(1, "link", "set", "vx", "up")
+    port = "{vxlan: {vni: 42, local: 192.0.2.1, peer: 192.0.2.2}}"
+    end = End(engine, tmp_path / "end", port, "10.9.0.2/24", before=pair.inside(0))
+    try:
+        talk(pair, "10.9.0.2")
+        end.stop()
+    finally:
+        end.kill()
+    end.repeats(attempt)
+
+
+def free_ports() -> tuple[int, int]:
+    """Two UDP ports of the loopback that nobody has now."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as two,
+    ):
+        one.bind(("127.0.0.1", 0))
+        two.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], two.getsockname()[1]
+
+
+PINGS = "      - {exec: ping -i 0.2 10.9.0.%d, expect: any}"
+
+
+def answers(end: End) -> int:
+    return (end.out / "h1/ping-0.stdout").read_text(encoding="utf-8").count("bytes from")
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_two_engines_are_one_network(
+    engine: Path, attempt: Callable[..., Program], sealed: bool, tmp_path: Path
+) -> None:
+    """By UDP, as any user. One of them is killed and comes back, and they find each other again."""
+    numbers = free_ports()
+    key = ""
+    if sealed:
+        (tmp_path / "key").write_text("0123456789abcdef" * 4 + "\n", encoding="ascii")
+        (tmp_path / "key").chmod(0o600)
+        key = f", key: {tmp_path / 'key'}"
+
+    def port(own: int) -> str:
+        return f"{{udp: {{local: 127.0.0.1:{numbers[own]}, peer: 127.0.0.1:{numbers[1 - own]}{key}}}}}"
+
+    ends = [
+        End(
+            engine, tmp_path / f"end-{own}", port(own), f"10.9.0.{own + 1}/24", programs=PINGS % (2 - own), seed=own + 1
+        )
+        for own in (0, 1)
+    ]
+    try:
+        wait_until(lambda: all(answers(end) >= 3 for end in ends), "answers both ways")
+        ends[1].kill()
+        seen = answers(ends[0])
+        ends[1].start()
+        wait_until(lambda: answers(ends[0]) >= seen + 3 and answers(ends[1]) >= 3, "answers after a restart")
+        summaries = [end.stop() for end in ends]
+    finally:
+        for end in ends:
+            end.kill()
+    assert all(summary["ports"][0]["frames_in"] > 5 for summary in summaries)
+    for end in ends:
+        end.repeats(attempt)
+
+
+def test_who_has_another_key_stays_outside(engine: Path, tmp_path: Path) -> None:
+    numbers = free_ports()
+    ends = []
+    try:
+        for own in (0, 1):
+            key = tmp_path / f"key-{own}"
+            key.write_text(f"{own}" * 64 + "\n", encoding="ascii")
+            key.chmod(0o600)
+            udp = f"local: 127.0.0.1:{numbers[own]}, peer: 127.0.0.1:{numbers[1 - own]}, key: {key}"
+            folder = tmp_path / f"end-{own}"
+            ends.append(End(engine, folder, f"{{udp: {{{udp}}}}}", f"10.9.0.{own + 1}/24", programs=PINGS % (2 - own)))
+        time.sleep(4)
+        summaries = [end.stop() for end in ends]
+    finally:
+        for end in ends:
+            end.kill()
+    assert [answers(end) for end in ends] == [0, 0]
+    for summary in summaries:
+        (port,) = summary["ports"]
+        assert port["frames_in"] == 0 and port["drops"]["in_forged"] > 0, port
+
+
+def test_two_engines_at_a_stream_socket(engine: Path, attempt: Callable[..., Program], tmp_path: Path) -> None:
+    """As QEMU and passt speak it: one listens, the other connects, and connects anew when the first was away."""
+    path = tmp_path / "socket"
+    listens = End(engine, tmp_path / "listens", f"{{stream: {path}, listen: true}}", "10.9.0.1/24", programs=PINGS % 2)
+    connects = End(engine, tmp_path / "connects", f"{{stream: {path}}}", "10.9.0.2/24", programs=PINGS % 1)
+    try:
+        wait_until(lambda: answers(listens) >= 3 and answers(connects) >= 3, "answers both ways")
+        listens.kill()
+        seen = answers(connects)
+        listens.start()
+        wait_until(lambda: answers(connects) >= seen + 3, "answers after a restart")
+        assert (path.stat().st_mode & 0o777) == 0o600
+        listens.stop()
+        connects.stop()
+    finally:
+        listens.kill()
+        connects.kill()
+    connects.repeats(attempt)
+    listens.repeats(attempt)
+
+
+@pytest.mark.parametrize(
+    ("port", "told"),
+    [
+        ("{interface: nosuch0}", "nosuch0"),
+        ("{stream: /nonexistent/folder/socket, listen: true}", "/nonexistent/folder/socket"),
+        ("{vxlan: {vni: 5, local: 203.0.113.9, peer: 192.0.2.2}}", "203.0.113.9"),
+        ("{udp: {local: 203.0.113.9:7, peer: 192.0.2.2:7}}", "203.0.113.9"),
+    ],
+)
+def test_a_port_that_the_host_does_not_have_is_named(
+    attempt: Callable[..., Program], port: str, told: str, tmp_path: Path
+) -> None:
+    scenario = tmp_path / "bad.yaml"
+    scenario.write_text(NODE.format(port=port, address="10.9.0.2/24", programs=SERVER, seed=1), encoding="utf-8")
+    done = attempt("run", scenario, "--out", tmp_path / "out")
+    assert done.code == 2
+    assert "port lan" in done.stderr and told in done.stderr and "hint:" in done.stderr, done.stderr
+
+
+def test_an_address_in_use_and_a_missing_right_are_told(
+    engine: Path, attempt: Callable[..., Program], tmp_path: Path
+) -> None:
+    scenario = tmp_path / "bad.yaml"
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = f"{{udp: {{local: 127.0.0.1:{taken.getsockname()[1]}, peer: 127.0.0.1:9}}}}"
+        scenario.write_text(NODE.format(port=port, address="10.9.0.2/24", programs=SERVER, seed=1), encoding="utf-8")
+        done = attempt("run", scenario, "--out", tmp_path / "out")
+        assert done.code == 2 and "in use" in done.stderr, done.stderr
+    if os.geteuid() != 0:
+        pytest.skip("the rest takes a right from root")
+    if shutil.which("capsh") is None:
+        pytest.skip("capsh is not on this host; Debian's libcap2-bin has it")
+    for port, right in (("{tap: wtx0}", "CAP_NET_ADMIN"), ("{interface: eth0}", "CAP_NET_RAW")):
+        scenario.write_text(NODE.format(port=port, address="10.9.0.2/24", programs=SERVER, seed=1), encoding="utf-8")
+        command = f"{engine} run {scenario} --out {tmp_path / 'out'} --force"
+        without = ["capsh", "--drop=cap_net_admin,cap_net_raw", "--", "-c", command]
+        plain = subprocess.run(without, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+        assert plain.returncode == 2 and right in plain.stderr and "hint:" in plain.stderr, plain.stderr
