@@ -347,3 +347,125 @@ def test_a_stopped_engine_says_how_far_it_fell_behind(engine: Path, tmp_path: Pa
     assert lateness["slipped_ns"] >= 1_000_000_000
     codes = [warning["code"] for warning in summary["warnings"]]
     assert "clock_slipped" in codes, codes
+
+
+# It never ends, says how far it is, and waits for nothing: so it is no loop that could be found to wait.
+COMPUTES = """
+#include <stdio.h>
+int main(void) {
+    volatile unsigned long sum = 0;
+    for (int round = 1;; round++) {
+        for (unsigned long number = 0; number < ROUND; number++)
+            sum += number * number;
+        printf("%d\\n", round);
+        fflush(stdout);
+    }
+}
+"""
+
+BUSY = """
+version: 1
+run: {mode: realtime, stop: 8s}
+defaults: {link: {rate: 1Gbit, delay: 1ms}}
+addressing: auto
+nodes:
+  h1: {processes: [{exec: "ping -i 0.02 -c 200 -q h2", start: 1s}]}
+  h2: {}
+  busy:
+    files: {/opt/computes: {source: COMPUTES, mode: "755"}}
+    processes: [{exec: /opt/computes, expect: running}, {exec: /opt/computes, start: 500ms, expect: running}]
+links:
+  - endpoints: ["h1:eth0", "h2:eth0"]
+  - endpoints: ["busy:eth0", "h2:eth1"]
+"""
+
+
+def busy(folder: Path, text: str = BUSY) -> Path:
+    """A scenario with programs that compute."""
+    # A round takes some tens of milliseconds.
+    (folder / "computes.c").write_text(COMPUTES.replace("ROUND", "20000000UL"), encoding="utf-8")
+    program = folder / "computes"
+    subprocess.run(["cc", "-O1", "-o", program, folder / "computes.c"], check=True)
+    scenario = folder / "busy.yaml"
+    scenario.write_text(text.replace("COMPUTES", str(program)), encoding="utf-8")
+    return scenario
+
+
+def codes(summary: dict[str, Any]) -> list[str]:
+    return [warning["code"] for warning in summary["warnings"]]
+
+
+def test_programs_that_compute_share_the_processor_and_keep_nobody_from_their_time(
+    attempt: Callable[..., Program], tmp_path: Path
+) -> None:
+    scenario, out = busy(tmp_path), tmp_path / "out"
+    began = time.monotonic()
+    done = attempt("run", scenario, "--out", out, "--quiet")
+    took = time.monotonic() - began
+    assert done.code == 0, done.stderr
+    # Without slices each of them would have 20 s of the processor before anything else happened.
+    assert took < 20, took
+    assert " 0% packet loss" in (out / "h1/ping-0.stdout").read_text(encoding="utf-8")
+    rounds = [len((out / f"busy/computes-{number}.stdout").read_bytes().split()) for number in (0, 1)]
+    assert min(rounds) >= 5 and max(rounds) <= 4 * min(rounds), rounds
+    summary = read(out)
+    lateness = {node["node"]: node for node in summary["lateness"]["nodes"]}
+    preempted = {name: node["preempted_by_wall_clock"] for name, node in lateness.items()}
+    assert preempted["h1"] == preempted["h2"] == 0 and preempted["busy"] > 1000, preempted
+    assert summary["lateness"]["preempted_by_wall_clock"] == sum(preempted.values())
+    # 1 ms where nothing else has the processors; this host may have more to do.
+    assert lateness["h1"]["p50_ns"] <= 3_000_000, lateness["h1"]
+    assert codes(summary).count("preempted_by_wall_clock") == 1
+    assert "busy" in read(out, "manifest.json")["not_deterministic"][0]
+
+
+def test_the_host_is_answered_while_a_program_computes(engine: Path, namespace: Namespace, tmp_path: Path) -> None:
+    scenario = tmp_path / "live.yaml"
+    text = BUSY.replace("stop: 8s", "stop: 1h").replace(
+        "links:\n", f"ports: {{lan: {{tap: wt0, address: 10.9.0.1/24, netns: /run/netns/{namespace.name}}}}}\nlinks:\n"
+    )
+    text = text.replace("  h2: {}\n", "  h2: {interfaces: {eth2: {addresses: [10.9.0.2/24]}}}\n")
+    text += '  - endpoints: [lan, "h2:eth2"]\n'
+    scenario = busy(tmp_path, text)
+    live = Live(engine, scenario, tmp_path / "out")
+    try:
+        wait_until(lambda: "wt0" in namespace.interfaces(), "the TAP")
+        wait_until(lambda: namespace.run("ping", "-c", "1", "-W", "1", "10.9.0.2").returncode == 0, "an answer")
+        ping = namespace.run("ping", "-c", "100", "-i", "0.02", "10.9.0.2")
+        live.stop()
+    finally:
+        live.kill()
+    times = sorted(float(value) for value in re.findall(r"time=([0-9.]+)", ping.stdout))
+    assert len(times) >= 98, ping.stdout
+    # There and back is 2 ms of delay; what the programs add is less than 2 ms, and more where this host has more to do.
+    assert times[0] >= 2.0 and times[len(times) // 2] <= 8.0, times
+    assert read(tmp_path / "out")["lateness"]["preempted_by_wall_clock"] > 100
+
+
+def test_a_run_that_was_preempted_says_that_it_cannot_be_repeated(
+    attempt: Callable[..., Program], tmp_path: Path
+) -> None:
+    # The program ends, so that a replay, in which it computes in no time, ends as well.
+    ends = COMPUTES.replace("round = 1;;", "round = 1; round <= 20;")
+    text = BUSY.replace(", expect: running", "")
+    scenario, out = busy(tmp_path, text), tmp_path / "out"
+    (tmp_path / "computes.c").write_text(ends.replace("ROUND", "20000000UL"), encoding="utf-8")
+    subprocess.run(["cc", "-O1", "-o", tmp_path / "computes", tmp_path / "computes.c"], check=True)
+    assert attempt("run", scenario, "--out", out, "--quiet").code == 0
+    assert "preempted_by_wall_clock" in codes(read(out))
+    recorded = record_of(out, out)
+    again = attempt("run", scenario, "--out", tmp_path / "again", "--replay", recorded)
+    assert again.code == 0, again.stderr
+    assert "this replay can differ from it, also in its digest: node busy: " in again.stdout
+    assert codes(read(tmp_path / "again")) == ["replay_not_exact"]
+    # What of it does not depend on the host is the same.
+    for name in ("h1/ping-0.stdout", "busy/computes-0.stdout"):
+        assert (tmp_path / "again" / name).read_bytes() == (out / name).read_bytes()
+    # One that nobody preempted repeats without a word.
+    calm = tmp_path / "calm.yaml"
+    calm.write_text(IDLE.replace("sleep 20", "sleep 1"), encoding="utf-8")
+    assert attempt("run", calm, "--out", tmp_path / "calm", "--quiet").code == 0
+    recorded = record_of(tmp_path / "calm", tmp_path / "calm")
+    again = attempt("run", calm, "--out", tmp_path / "calm-again", "--replay", recorded)
+    assert again.code == 0 and "this replay can differ" not in again.stdout, again.stderr
+    assert read(tmp_path / "calm-again")["digest"] == read(tmp_path / "calm")["digest"]

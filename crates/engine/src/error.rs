@@ -61,6 +61,11 @@ pub enum EngineError {
         /// Why.
         source: ProcessError,
     },
+    /// The host has no timer for a run in real time.
+    #[error(
+        "cannot make a timer for programs that compute in real time: {0}\nhint: RLIMIT_SIGPENDING (`ulimit -i`) counts timers; or write `run: {{preempt: off}}`"
+    )]
+    Ticks(io::Error),
     /// What all nodes' programs share cannot be had.
     #[error(transparent)]
     Shared(ProcessError),

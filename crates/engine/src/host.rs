@@ -319,8 +319,8 @@ impl Host for NodeHost {
         });
     }
 
-    fn look(&mut self, space: u64, look: &mut abi::Look) -> Verdict {
-        self.judge(space, look)
+    fn look(&mut self, space: u64, look: &mut abi::Look, calls: u64) -> Verdict {
+        self.judge(space, look, calls)
     }
 
     fn as_read(&mut self, space: u64, address: u64, buffer: *mut u8, len: u64) -> i64 {

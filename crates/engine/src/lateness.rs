@@ -131,13 +131,16 @@ pub struct Slips {
 }
 
 /// What the kernels found, by name.
+///
+/// Each has the number of times that its programs made way by the wall clock as well.
 pub fn summary<'a>(
-    nodes: impl Iterator<Item = (&'a str, &'a Lateness)>,
+    nodes: impl Iterator<Item = (&'a str, &'a Lateness, u64)>,
     limit_ns: u64,
     slips: Slips,
 ) -> LatenessSummary {
-    let (mut all, mut late, mut rows) = (Histogram::default(), 0, Vec::new());
-    for (node, lateness) in nodes {
+    let (mut all, mut late, mut preempted, mut rows) = (Histogram::default(), 0, 0, Vec::new());
+    for (node, lateness, times) in nodes {
+        preempted += times;
         let histogram = &lateness.histogram;
         all.merge(histogram);
         late += lateness.late;
@@ -148,6 +151,7 @@ pub fn summary<'a>(
             p50_ns: histogram.percentile(50),
             p99_ns: histogram.percentile(99),
             max_ns: histogram.max,
+            preempted_by_wall_clock: times,
         });
     }
     LatenessSummary {
@@ -159,6 +163,7 @@ pub fn summary<'a>(
         max_ns: all.max,
         slips: slips.times,
         slipped_ns: slips.lost_ns,
+        preempted_by_wall_clock: preempted,
         histogram: all.rows(),
         nodes: rows,
     }

@@ -40,6 +40,7 @@ mod roots;
 mod run;
 mod samples;
 mod shared;
+mod slices;
 mod terminal;
 mod visit;
 mod watchdog;

@@ -34,6 +34,7 @@ use crate::measure::Measure;
 use crate::node::{Arrived, Body, News, Node, What};
 use crate::outside::Outside;
 use crate::pacer::Pacer;
+use crate::slices::Slicer;
 use crate::terminal::refusal;
 use crate::window::Windows;
 use breaks::Breaks;
@@ -63,6 +64,8 @@ pub struct LiveOptions {
     pub replay: Option<Recording>,
     /// What came into that run through its ports.
     pub outside: Option<PathBuf>,
+    /// What makes that run hard to repeat, a sentence each, as its manifest has it.
+    pub not_deterministic: Vec<String>,
     /// Rings when a client has come or the stop flag is set.
     pub bell: Option<Bell>,
     /// In real time: until this virtual time the run goes as fast as it can, ns.
@@ -280,6 +283,16 @@ impl Live {
     /// The wall clock, if the run goes with it.
     pub fn clock(&self) -> Option<Clock> {
         self.realtime.then(|| self.wall.clock.clone())
+    }
+
+    /// Programs that compute make way by the wall clock.
+    pub fn slice_programs(&mut self, slicer: Slicer) {
+        self.wall.slicer = Some(slicer);
+    }
+
+    /// Time goes on no more.
+    pub fn stop_clock(&mut self) {
+        self.wall.slicer = None;
     }
 
     /// How often the run was too late to catch up.

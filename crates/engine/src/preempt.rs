@@ -10,14 +10,18 @@ use std::time::Duration;
 
 use windtunnel_kernel::{Verdict, abi, running_program};
 use windtunnel_process::BUDGET_MAX;
+use windtunnel_process::trap::{host_clock_ns, host_cpu_ns};
 
 use crate::faults::too_long_report;
 use crate::host::NodeHost;
+use crate::slices::{Found, Slice, Slices};
 
 /// What makes way by the host's clock does so for this long, and has run for as long of CPU time before, ns.
 pub const SLICE_NS: u64 = 100_000_000;
 /// A program that is asleep when the run ends does not wake again, ns.
 const FOR_GOOD_NS: u64 = 3_600_000_000_000;
+/// Stands for all programs of a node among the marks.
+const ALL_PROGRAMS: u64 = u64::MAX;
 /// Instructions of the first look at a program that runs.
 pub const BUDGET_MIN: u64 = 1 << 14;
 
@@ -79,11 +83,18 @@ struct Mark {
 pub struct Preemption {
     state: Mutex<State>,
     news: Condvar,
+    /// In real time.
+    slices: Mutex<Slices>,
 }
 
 impl Preemption {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// What programs have of the wall clock.
+    pub fn slices(&self) -> MutexGuard<'_, Slices> {
+        self.slices.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Leaves an order, in place of one that was not taken.
@@ -153,7 +164,7 @@ fn spread(number: u64) -> u64 {
 
 impl NodeHost {
     /// See [`windtunnel_kernel::Host::look`].
-    pub(crate) fn judge(&mut self, space: u64, look: &mut abi::Look) -> Verdict {
+    pub(crate) fn judge(&mut self, space: u64, look: &mut abi::Look, calls: u64) -> Verdict {
         if look.again != 0 {
             // What decides here depends on the program only, as no other time than virtual time has passed.
             let spins = self.spins(space, look, BUDGET_MIN.max(4 * look.cycle));
@@ -165,7 +176,7 @@ impl NodeHost {
         };
         let (pulse, _) = self.shared.watch();
         let Some(order) = self.shared.preemption.take(pulse, pid) else {
-            return Verdict::Runs;
+            return self.tick(space, look, pid, (pulse, calls));
         };
         match order.want {
             Want::Look(budget) => self.spins(space, look, budget),
@@ -195,6 +206,42 @@ impl NodeHost {
         self.shared.beat();
         self.shared.preemption.found();
         Verdict::Spins
+    }
+
+    /// Nobody but the clock has interrupted it.
+    fn tick(&mut self, space: u64, look: &mut abi::Look, pid: u64, done: (u64, u64)) -> Verdict {
+        let found = Found {
+            program: (self.number, pid),
+            done,
+            now_ns: self.now_ns,
+            wall_ns: host_clock_ns(),
+            cpu_ns: host_cpu_ns(),
+        };
+        let slice = self.shared.preemption.slices().tick(found);
+        let Some(Slice {
+            sleep_ns,
+            look: loops,
+            first,
+        }) = slice
+        else {
+            return Verdict::Runs;
+        };
+        if loops && self.spins(space, look, BUDGET_MIN) == Verdict::Spins {
+            return Verdict::Spins;
+        }
+        self.shared.beat();
+        look.sleep_ns = sleep_ns;
+        let text = self.shared.preemption.mark(self.number, ALL_PROGRAMS, || {
+            "programs computed for long, and made way by the wall clock".to_owned()
+        });
+        if first {
+            let text = format!(
+                "{text}: how far they had got depends on this host, so `--replay` of this run can differ from it"
+            );
+            self.shared
+                .warn(self.now_ns, "preempted_by_wall_clock", Some(self.number), &text);
+        }
+        Verdict::Sleeps
     }
 
     /// A program has computed for too long, and makes way by the host's clock.

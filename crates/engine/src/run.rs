@@ -13,12 +13,12 @@ use std::time::Instant;
 
 use windtunnel_base::SimTime;
 use windtunnel_process::InputRecord;
-use windtunnel_process::trap::TrapThread;
+use windtunnel_process::trap::{Ticks, TrapThread};
 use windtunnel_results::{
     ChangedBy, Cost, Ended, Event as Told, EventLog, FileRecord, LatenessSummary, LinkSummary, Manifest, OutDir,
     ProgramEvent, ProgramRecord, RunDigest, SUMMARY_VERSION, Summary, Trail,
 };
-use windtunnel_scenario::{Event, LinkSpec, Scenario};
+use windtunnel_scenario::{Event, LinkSpec, Preempt, Scenario};
 
 use crate::build;
 use crate::error::EngineError;
@@ -35,6 +35,7 @@ use crate::outside::Outside;
 use crate::programs::Programs;
 use crate::roots::Roots;
 use crate::shared::{Progress, Shared};
+use crate::slices::Slicer;
 use crate::watchdog::Watchdog;
 use crate::window::{Outbox, Step, Windows};
 use crate::write_back::{OwnFiles, write_back};
@@ -111,6 +112,7 @@ pub struct Simulation {
     late_limit_ns: u64,
     /// From which virtual time on the run went with the wall clock, and how long it took until then, ns; none: from its start, or never.
     went_live: Option<(u64, u64)>,
+    preempt: Preempt,
     debug: Option<DebugHooks>,
     files: Arc<windtunnel_process::Shared>,
     machines: Machines,
@@ -170,6 +172,13 @@ impl Simulation {
         let mut books = build::books(scenario, &options);
         books.out.write_manifest(&books.manifest)?;
         let mut live = std::mem::take(&mut options.live);
+        if !live.not_deterministic.is_empty() {
+            let text = format!(
+                "the run that was recorded depended on its host, so this replay can differ from it, also in its digest: {}",
+                live.not_deterministic.join("; ")
+            );
+            books.shared.warn(0, "replay_not_exact", None, &text);
+        }
         let source = Source::new(build::FIRST_KERNEL + scenario.nodes.len() as u32 + 1);
         // Before the traps, which threads inherit that a port may need for a moment.
         let outside = Outside::new(scenario, live.outside.take().as_deref(), &books, source);
@@ -207,6 +216,7 @@ impl Simulation {
                 write_back,
                 late_limit_ns: scenario.run.realtime.late_limit.as_ns(),
                 went_live: None,
+                preempt: scenario.run.preempt,
                 debug,
                 files: parts.files,
                 machines: parts.machines,
@@ -226,7 +236,9 @@ impl Simulation {
     /// # Errors
     /// Whatever broke the run off; what is known until then is written all the same.
     pub fn run(mut self) -> Result<RunOutcome, EngineError> {
-        let run = blame_host(self.run_windows())
+        let ended = blame_host(self.run_windows());
+        self.live.stop_clock();
+        let run = ended
             .and_then(|ended| self.live.finish(ended, self.windows.done_ns()).map(|()| ended))
             .and_then(|ended| self.bring_files_back().map(|()| ended))
             .and_then(|ended| self.close_outside().map(|()| ended))
@@ -262,6 +274,7 @@ impl Simulation {
             for node in &mut self.nodes {
                 node.lateness = Some(Box::new(Lateness::new(clock.clone(), self.late_limit_ns)));
             }
+            self.slice_programs()?;
         }
         let mut events = std::mem::take(&mut self.events).into_iter().peekable();
         let mut lookahead_ns = Links::lookahead_ns(&self.nodes);
@@ -335,6 +348,15 @@ impl Simulation {
                 }
             }
         }
+    }
+
+    /// In real time programs that compute make way by the wall clock, unless the scenario has another end for them.
+    fn slice_programs(&mut self) -> Result<(), EngineError> {
+        if self.preempt == Preempt::Auto {
+            let ticks = Ticks::new().map_err(EngineError::Ticks)?;
+            self.live.slice_programs(Slicer::new(ticks, self.books.shared.clone()));
+        }
+        Ok(())
     }
 
     /// Takes what nodes have sent to ports. A replay sends it nowhere.
@@ -604,7 +626,8 @@ impl Simulation {
     fn lateness(&self, at_ns: u64) -> Option<LatenessSummary> {
         self.live.clock()?;
         let nodes = self.nodes.iter();
-        let nodes = nodes.filter_map(|node| Some((node.name(), &**node.lateness.as_ref()?)));
+        let preempted = |node: &Node| self.books.shared.preemption.slices().times(node.number);
+        let nodes = nodes.filter_map(|node| Some((node.name(), &**node.lateness.as_ref()?, preempted(node))));
         let lateness = lateness::summary(nodes, self.late_limit_ns, self.live.slips());
         for (code, text) in lateness::warnings(&lateness) {
             self.books.shared.warn(at_ns, code, None, &text);

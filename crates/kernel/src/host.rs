@@ -90,7 +90,8 @@ pub trait Host {
 
     /// Judges the running program of `space`, which was interrupted ([`abi::FAULT_LOOK`]), or has just slept because it
     /// spins. With [`Verdict::Spins`] its memory is as it is at the registers in `look`.
-    fn look(&mut self, space: u64, look: &mut abi::Look) -> Verdict;
+    /// `calls` is the running count of system calls by the node's programs.
+    fn look(&mut self, space: u64, look: &mut abi::Look, calls: u64) -> Verdict;
 
     /// Copies `len` bytes at `address` of `space`, whichever program runs, to kernel memory at `buffer`: bytes done
     /// before the first bad address.

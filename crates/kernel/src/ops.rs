@@ -335,8 +335,14 @@ unsafe extern "C" fn instruction<H: Host>(host: HostPtr, space: u64, regs: *mut 
 }
 
 unsafe extern "C" fn look<H: Host>(host: HostPtr, space: u64, look: *mut abi::Look) -> i64 {
-    // SAFETY: the kernel passes its own host pointer and a description of its own.
-    let verdict = unsafe { call::<H, _>(host, |context| context.host.look(space, &mut *look)) };
+    // SAFETY: the kernel passes its own host pointer and a description of its own. It writes to the entry only while it
+    // runs, which it does not during the call.
+    let verdict = unsafe {
+        call::<H, _>(host, |context| {
+            let calls = (*context.entry).syscalls;
+            context.host.look(space, &mut *look, calls)
+        })
+    };
     match verdict {
         Verdict::Runs => abi::LOOK_RUNS,
         Verdict::Spins => abi::LOOK_SPINS,

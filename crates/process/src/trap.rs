@@ -18,6 +18,7 @@ mod handler;
 pub mod inherited;
 mod kill;
 mod stop;
+mod tick;
 mod wild;
 
 use std::io;
@@ -28,9 +29,10 @@ use windtunnel_kernel::{ThreadContext, ThreadError};
 
 pub use capabilities::{AddressRange, Capabilities, capabilities};
 pub(crate) use cpuid::cpuid;
-pub use handler::host_clock_ns;
+pub use handler::{host_clock_ns, host_cpu_ns};
 pub use kill::{strike, struck};
 pub use stop::{Doing, Place, Stopped, Watched, stop_thread};
+pub use tick::Ticks;
 pub use wild::{Regions, Wild, take_wild, watch_regions};
 
 /// Size of the stack that signal handlers run on, bytes.

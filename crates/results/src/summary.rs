@@ -184,6 +184,9 @@ pub struct LatenessSummary {
     pub slips: u64,
     /// By how much it is behind the wall clock through that, ns.
     pub slipped_ns: u64,
+    /// How often programs that computed made way by the wall clock.
+    #[serde(default)]
+    pub preempted_by_wall_clock: u64,
     /// Pairs of a lateness, ns, and of how many windows were that late at most, and later than the pair before says.
     pub histogram: Vec<[u64; 2]>,
     /// The same by node.
@@ -206,6 +209,9 @@ pub struct NodeLateness {
     pub p99_ns: u64,
     /// As there, ns.
     pub max_ns: u64,
+    /// How often its programs did.
+    #[serde(default)]
+    pub preempted_by_wall_clock: u64,
 }
 
 impl Summary {

@@ -162,7 +162,11 @@ pub fn run(args: &Args) -> Outcome {
     if args.platform == Platform::Host {
         return run_on_host(args, &scenario);
     }
-    let (replay, outside) = recording(args, &scenario)?;
+    let Recorded {
+        replay,
+        outside,
+        not_deterministic,
+    } = recording(args, &scenario)?;
     let realtime = args.realtime || args.live_at.is_some() || scenario.run.realtime.wanted && args.replay.is_none();
     if let Some(port) = scenario.ports.first().filter(|_| !realtime && args.replay.is_none()) {
         return Err(Failure::user(format!(
@@ -230,6 +234,7 @@ pub fn run(args: &Args) -> Outcome {
             drive: args.drive,
             replay,
             outside,
+            not_deterministic,
             bell,
             live_at_ns: scenario.run.realtime.live_at.as_ns(),
             spin_ns: scenario.run.realtime.spin.as_ns(),
@@ -255,17 +260,33 @@ pub fn run(args: &Args) -> Outcome {
     }
 }
 
-/// What `--replay` names: what was typed into a run, and the file of what came from outside.
-fn recording(args: &Args, scenario: &Scenario) -> Result<(Option<Recording>, Option<PathBuf>), Failure> {
+/// What `--replay` names.
+#[derive(Default)]
+struct Recorded {
+    /// What was typed into the run.
+    replay: Option<Recording>,
+    /// The file of what came from outside.
+    outside: Option<PathBuf>,
+    /// As in its manifest.
+    not_deterministic: Vec<String>,
+}
+
+fn recording(args: &Args, scenario: &Scenario) -> Result<Recorded, Failure> {
     let Some(path) = &args.replay else {
-        return Ok((None, None));
+        return Ok(Recorded::default());
     };
     let input = if path.is_dir() { path.join(INPUT) } else { path.clone() };
     let recording = Recording::read(&input).map_err(|error| {
         Failure::user(error.to_string()).hint("name the output folder of a run, or the input.jsonl in it")
     })?;
     let outside = (!scenario.ports.is_empty()).then(|| input.with_file_name(OUTSIDE));
-    Ok((Some(recording), outside))
+    // A recording by itself has none, which is no error: it says what happened, and that is enough.
+    let manifest = input.parent().and_then(|folder| Manifest::read(folder).ok());
+    Ok(Recorded {
+        replay: Some(recording),
+        outside,
+        not_deterministic: manifest.map_or_else(Vec::new, |manifest| manifest.not_deterministic),
+    })
 }
 
 /// A bell for a simulation that sleeps until something comes.

@@ -11,6 +11,7 @@ use super::{Live, Network, SLICE_NS};
 use crate::error::EngineError;
 use crate::lateness::{Clock, Slips};
 use crate::pacer::Pacer;
+use crate::slices::Slicer;
 
 /// How long to sleep at most before looking at the stop flag again, ns, where nobody rings a bell then.
 const NAP_NS: u64 = 50_000_000;
@@ -28,6 +29,8 @@ pub struct WallClock {
     pub spin_ns: u64,
     /// How often it gave up catching up.
     pub slips: Slips,
+    /// Has programs make way that compute; none: they do not.
+    pub slicer: Option<Slicer>,
     /// Whether the host was asked for exact sleep.
     prepared: bool,
     /// When the run was made, ns of the host's clock.
@@ -44,6 +47,7 @@ impl WallClock {
             clock: Clock::default(),
             spin_ns,
             slips: Slips::default(),
+            slicer: None,
             prepared: false,
             made_ns: host_clock_ns(),
             went_live: None,
@@ -62,6 +66,9 @@ impl Live {
             // Programs that start at once are loaded before the clock begins.
             let begins_ns = self.wall.live_at_ns.max(1);
             if network.windows.earliest_ns().min(due_ns) < begins_ns {
+                if self.wall.live_at_ns == 0 {
+                    self.begin_turn(host_clock_ns());
+                }
                 return Ok(Some(due_ns.min(begins_ns)));
             }
             if self.wall.live_at_ns > 0 {
@@ -97,6 +104,7 @@ impl Live {
         }
         self.pacer = Some(pacer);
         self.wall.clock.set(self.pacer);
+        self.begin_turn(wall_ns);
         if network.outside.is_some() {
             // Nothing leaves early, and what comes in comes after what has happened.
             return Ok(Some(due_ns.min(now_ns.saturating_add(1))));
@@ -129,12 +137,21 @@ impl Live {
         Some((self.wall.live_at_ns, after_ns))
     }
 
+    fn begin_turn(&mut self, wall_ns: u64) {
+        if let Some(slicer) = &mut self.wall.slicer {
+            slicer.begin_turn(self.pacer, wall_ns);
+        }
+    }
+
     /// Sleeps until virtual time `until_ns`, or until something comes.
     fn sleep(&mut self, pacer: Pacer, until_ns: u64, network: &Network<'_>) -> Result<(), EngineError> {
         if !self.wall.prepared {
             self.wall.prepared = true;
             // Without it timers are 50 us late; that they may be is all that is lost where the host refuses.
             let _ = prctl::set_timerslack(1);
+        }
+        if let Some(slicer) = &mut self.wall.slicer {
+            slicer.rest();
         }
         let wall_ns = host_clock_ns();
         let now_ns = pacer.virtual_ns(wall_ns);

@@ -132,7 +132,7 @@ impl Host for Notes {
         0
     }
 
-    fn look(&mut self, _: u64, _: &mut abi::Look) -> Verdict {
+    fn look(&mut self, _: u64, _: &mut abi::Look, _: u64) -> Verdict {
         Verdict::Runs
     }
     fn fs_writers(&mut self, _: u64) -> i64 {

@@ -15,7 +15,7 @@ use windtunnel_kernel::{abi, read_comm};
 use super::handler::{Fault, Frame, enter_kernel, handler_entry, in_host, system_call, within};
 
 /// The signal. Programs' own signals are their kernels' affair and never the host's.
-const SIGNAL: i32 = libc::SIGUSR2;
+pub(super) const SIGNAL: i32 = libc::SIGUSR2;
 /// How often the other thread looks.
 const EVERY: Duration = Duration::from_millis(10);
 
