@@ -1,6 +1,12 @@
 //! Netlink messages that configure interfaces, of a node or of the host, and the reading of their answers. Pure: bytes in, bytes out.
 #![forbid(unsafe_code)]
 
+mod dump;
+mod nftables;
+
+pub use dump::{Dump, Found, parse_dump};
+pub use nftables::Shield;
+
 use std::net::IpAddr;
 
 use netlink_packet_core::{
@@ -18,6 +24,51 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 const ERROR_TEXT: u16 = 1;
 /// Bytes of a netlink header.
 const HEADER_BYTES: usize = 16;
+
+/// Ports of TCP or UDP, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortRange {
+    /// The first.
+    pub first: u16,
+    /// The last, which is one of them.
+    pub last: u16,
+}
+
+impl PortRange {
+    /// How many there are.
+    pub fn count(self) -> usize {
+        usize::from(self.last.saturating_sub(self.first)) + 1
+    }
+
+    /// Whether this is one of them.
+    pub fn has(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+impl std::fmt::Display for PortRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.first == self.last {
+            write!(f, "{}", self.first)
+        } else {
+            write!(f, "{}-{}", self.first, self.last)
+        }
+    }
+}
+
+impl std::str::FromStr for PortRange {
+    type Err = String;
+
+    /// `40000` or `40000-40099`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let port = |text: &str| text.trim().parse().ok().filter(|port| *port > 0_u16);
+        match (port(first), port(last)) {
+            (Some(first), Some(last)) if first <= last => Ok(Self { first, last }),
+            _ => Err(format!("`{text}` is neither a port nor a range of ports")),
+        }
+    }
+}
 
 /// One change to a network configuration, or a question about it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -35,10 +35,12 @@ pub enum DropCause {
     OutMalformed,
     /// To outside: the host refused it (a firewall, no route).
     OutRefused,
+    /// To outside: from an address or a port that is not the port's own.
+    OutForeign,
 }
 
 /// All causes, in the order of their names in results.
-const CAUSES: [DropCause; 15] = [
+const CAUSES: [DropCause; 16] = [
     DropCause::InMalformed,
     DropCause::InTooLong,
     DropCause::InUnsupported,
@@ -54,6 +56,7 @@ const CAUSES: [DropCause; 15] = [
     DropCause::OutTooLong,
     DropCause::OutMalformed,
     DropCause::OutRefused,
+    DropCause::OutForeign,
 ];
 
 impl DropCause {
@@ -75,6 +78,7 @@ impl DropCause {
             Self::OutTooLong => "out_too_long",
             Self::OutMalformed => "out_malformed",
             Self::OutRefused => "out_refused",
+            Self::OutForeign => "out_foreign",
         }
     }
 }
@@ -166,7 +170,7 @@ mod tests {
         for (number, cause) in CAUSES.iter().enumerate() {
             assert_eq!(*cause as usize, number);
         }
-        assert_eq!(DropCause::OutRefused as usize + 1, CAUSES.len());
+        assert_eq!(DropCause::OutForeign as usize + 1, CAUSES.len());
     }
 
     #[test]

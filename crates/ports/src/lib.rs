@@ -16,6 +16,7 @@
 mod counters;
 mod datagram;
 mod error;
+mod interface;
 mod join;
 mod link;
 mod needs;
@@ -23,6 +24,7 @@ mod offload;
 mod outbox;
 mod packet;
 mod poller;
+mod raw;
 mod spec;
 mod stream;
 mod sys;
@@ -36,8 +38,11 @@ use std::time::Duration;
 
 pub use counters::{DropCause, PortCounters};
 pub use error::PortError;
+pub use interface::{HostInterface, HostRoute, InterfaceError};
 pub use needs::{Availability, availability, tap_availability};
+pub use raw::held::free_ports;
 pub use spec::{PortSpec, StreamAddress, Subnet};
+pub use windtunnel_netlink::PortRange;
 
 /// Longest frame that passes a port, bytes: a maximal IP packet behind an Ethernet header with two VLAN tags.
 pub const FRAME_BYTES_MAX: usize = 65_535 + 14 + 8;
@@ -127,6 +132,7 @@ pub fn open(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> {
             netns.as_deref(),
         )?),
         PortSpec::Interface { name: interface, mtu } => Box::new(packet::Interface::open(name, interface, *mtu)?),
+        PortSpec::Raw { interface, tcp, udp } => Box::new(raw::Raw::open(name, interface, tcp, udp)?),
         PortSpec::Vxlan {
             vni,
             local,

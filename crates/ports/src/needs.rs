@@ -37,6 +37,7 @@ pub fn availability() -> Vec<Availability> {
     let mut rows = vec![
         tap_availability(),
         interface(may_see_packets()),
+        raw(may_configure(), may_see_packets()),
         Availability {
             kinds: "udp, vxlan, stream",
             available: true,
@@ -92,6 +93,21 @@ fn interface(may_see_packets: bool) -> Availability {
         available: may_see_packets,
         detail: format!("needs CAP_NET_RAW{missing}"),
         hint: (!may_see_packets).then(|| RAW_HINT.into()),
+    }
+}
+
+fn raw(may_configure: bool, may_see_packets: bool) -> Availability {
+    let missing = match (may_configure, may_see_packets) {
+        (true, true) => "",
+        (true, false) => "; CAP_NET_RAW is missing",
+        (false, true) => "; CAP_NET_ADMIN is missing",
+        (false, false) => "; both capabilities are missing",
+    };
+    Availability {
+        kinds: "raw",
+        available: missing.is_empty(),
+        detail: format!("needs CAP_NET_RAW and CAP_NET_ADMIN, and nf_tables{missing}"),
+        hint: (!missing.is_empty()).then(|| RAW_HINT.into()),
     }
 }
 
@@ -153,6 +169,8 @@ mod tests {
         );
         assert!(row.hint.unwrap().contains("modprobe tun"));
         assert_eq!(interface(false).detail, "needs CAP_NET_RAW; it is missing");
+        assert!(raw(true, true).available);
+        assert!(raw(false, true).detail.ends_with("CAP_NET_ADMIN is missing"));
         let closed = |name: &str| (name == "kernel/apparmor_restrict_unprivileged_userns").then(|| "1\n".to_string());
         let row = namespaces(closed);
         assert!(!row.available);
@@ -170,6 +188,7 @@ mod tests {
         let rows = availability();
         let opened = crate::tap::Tap::open("p", None, &[], None, None);
         assert_eq!(rows[0].available, opened.is_ok(), "{rows:?} {opened:?}");
-        assert_eq!(rows.len(), if rows[0].available && rows[1].available { 3 } else { 4 });
+        let all = rows[..3].iter().all(|row| row.available);
+        assert_eq!(rows.len(), if all { 4 } else { 5 });
     }
 }

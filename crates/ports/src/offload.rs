@@ -24,7 +24,7 @@ const GSO_ECN: u8 = 0x80;
 const ETHERNET_BYTES: usize = 14;
 const VLAN_BYTES: usize = 4;
 pub(crate) const PROTOCOL_TCP: u8 = 6;
-const PROTOCOL_UDP: u8 = 17;
+pub(crate) const PROTOCOL_UDP: u8 = 17;
 const PROTOCOL_SCTP: u8 = 132;
 /// Extension headers of IPv6 that may stand before TCP or UDP: hop-by-hop, routing, destination options.
 const EXTENSIONS: [u8; 3] = [0, 43, 60];

@@ -15,6 +15,7 @@ use crate::counters::Tally;
 use crate::link::{capability_error, check_name};
 use crate::offload::{self, Segments, VNET_BYTES, VNET_NOTHING, VnetHeader};
 use crate::outbox::{Outbox, Sent};
+use crate::raw::bpf::Insn;
 use crate::sys::{self, Inbox};
 use crate::{DropCause, FRAME_BYTES_MAX, Port, PortCounters, PortError};
 
@@ -30,7 +31,7 @@ pub(crate) struct Interface {
     port: String,
     interface: String,
     mtu: u32,
-    socket: OwnedFd,
+    pub(crate) socket: OwnedFd,
     inbox: Inbox,
     /// What of the last batch has not been looked at yet.
     next: usize,
@@ -39,15 +40,34 @@ pub(crate) struct Interface {
     rest: Option<(Segments, usize)>,
     segment: Vec<u8>,
     outbox: Outbox,
-    tally: Tally,
+    pub(crate) tally: Tally,
     /// What the socket's buffer had no room for.
     overflow: Cell<u64>,
     /// That it is down or gone was told.
     down: bool,
 }
 
+/// What a packet socket is to be like.
+pub(crate) struct Setup<'a> {
+    /// The MTU that the interface has to have.
+    pub mtu: Option<u32>,
+    /// Whether what is for other MAC addresses is wanted.
+    pub promiscuous: bool,
+    /// What is taken; none: everything.
+    pub filter: Option<&'a [Insn]>,
+}
+
 impl Interface {
     pub fn open(port: &str, interface: &str, mtu: Option<u32>) -> Result<Self, PortError> {
+        let setup = Setup {
+            mtu,
+            promiscuous: true,
+            filter: None,
+        };
+        Self::set_up(port, interface, &setup)
+    }
+
+    pub fn set_up(port: &str, interface: &str, setup: &Setup<'_>) -> Result<Self, PortError> {
         check_name(port, interface)?;
         let failed = |doing: &str| {
             let doing = format!("{doing} {interface}");
@@ -68,7 +88,7 @@ impl Interface {
             interface: interface.into(),
         })?;
         let state = sys::interface_state(&socket, interface).map_err(failed("looking at the interface"))?;
-        check_state(port, interface, &state, mtu)?;
+        check_state(port, interface, &state, setup.mtu)?;
         for option in [libc::PACKET_VNET_HDR, libc::PACKET_AUXDATA, PACKET_IGNORE_OUTGOING] {
             sys::set_option(&socket, libc::SOL_PACKET, option, 1).map_err(failed("setting up a packet socket for"))?;
         }
@@ -76,7 +96,12 @@ impl Interface {
         if sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER_BYTES).is_err() {
             let _ = sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES);
         }
-        sys::bind_packet(&socket, index).map_err(failed("binding a packet socket to"))?;
+        if let Some(filter) = setup.filter {
+            sys::attach_filter(&socket, filter).map_err(failed("filtering a packet socket for"))?;
+            sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1)
+                .map_err(failed("locking the filter of a packet socket for"))?;
+        }
+        sys::bind_packet(&socket, index, setup.promiscuous).map_err(failed("binding a packet socket to"))?;
         Ok(Self {
             port: port.into(),
             interface: interface.into(),
@@ -148,8 +173,13 @@ impl Interface {
         true
     }
 
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.interface
+    }
+
     /// Tells once that nothing passes.
-    fn lose(&mut self) -> Result<(), PortError> {
+    pub(crate) fn lose(&mut self) -> Result<(), PortError> {
         if std::mem::replace(&mut self.down, true) {
             return Ok(());
         }

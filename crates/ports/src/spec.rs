@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
+use windtunnel_netlink::PortRange;
+
 /// An address and the size of its subnet, as in `192.0.2.1/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Subnet {
@@ -40,6 +42,15 @@ pub enum PortSpec {
         name: String,
         /// The MTU that it has to have; none: whatever it has.
         mtu: Option<u32>,
+    },
+    /// The host's own addresses on an existing interface, of which the run owns some ports; the host keeps all others. Needs CAP_NET_RAW and CAP_NET_ADMIN.
+    Raw {
+        /// Name of the interface.
+        interface: String,
+        /// Owned ports of TCP.
+        tcp: Vec<PortRange>,
+        /// Owned ports of UDP.
+        udp: Vec<PortRange>,
     },
     /// Frames in UDP to another run, here or elsewhere.
     Udp {

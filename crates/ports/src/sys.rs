@@ -8,6 +8,8 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{SockaddrLike, SockaddrStorage};
 
+use crate::raw::bpf::Insn;
+
 /// A TAP rather than a TUN, no packet information, a header for offloads before each frame, refuse a name that exists (`linux/if_tun.h`).
 const TAP_FLAGS: i32 = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
 /// What superframes the reader splits (`linux/if_tun.h`): checksums, TCP over IPv4 and IPv6, also with ECN.
@@ -197,8 +199,32 @@ pub(crate) fn set_option(fd: impl AsFd, level: i32, option: i32, value: i32) -> 
     Errno::result(unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), bytes) }).map(drop)
 }
 
-/// Binds a packet socket to an interface, for frames of all kinds, and makes the interface promiscuous for as long as the socket lives.
-pub(crate) fn bind_packet(fd: impl AsFd, index: u32) -> Result<(), Errno> {
+/// Has a socket take only what this program of classic BPF returns something for.
+pub(crate) fn attach_filter(fd: impl AsFd, program: &[Insn]) -> Result<(), Errno> {
+    let mut code: Vec<libc::sock_filter> = program
+        .iter()
+        .map(|&Insn { code, jt, jf, k }| libc::sock_filter { code, jt, jf, k })
+        .collect();
+    let program = libc::sock_fprog {
+        len: u16::try_from(code.len()).map_err(|_| Errno::E2BIG)?,
+        filter: code.as_mut_ptr(),
+    };
+    let (fd, bytes) = (fd.as_fd().as_raw_fd(), size_of_val(&program) as u32);
+    // SAFETY: the host reads one `sock_fprog` and as many instructions as it says, which live until the call has returned.
+    Errno::result(unsafe {
+        libc::setsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            bytes,
+        )
+    })
+    .map(drop)
+}
+
+/// Binds a packet socket to an interface, for frames of all kinds; if it is to be `promiscuous`, so is the interface for as long as the socket lives.
+pub(crate) fn bind_packet(fd: impl AsFd, index: u32, promiscuous: bool) -> Result<(), Errno> {
     let fd = fd.as_fd().as_raw_fd();
     // SAFETY: plain integers, of which all zeros is a value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -210,8 +236,10 @@ pub(crate) fn bind_packet(fd: impl AsFd, index: u32) -> Result<(), Errno> {
     member.mr_ifindex = index as i32;
     member.mr_type = libc::PACKET_MR_PROMISC as u16;
     let (option, bytes) = (libc::PACKET_ADD_MEMBERSHIP, size_of_val(&member) as u32);
-    // SAFETY: the host reads one `packet_mreq`, which lives until the call has returned.
-    Errno::result(unsafe { libc::setsockopt(fd, libc::SOL_PACKET, option, (&raw const member).cast(), bytes) })?;
+    if promiscuous {
+        // SAFETY: the host reads one `packet_mreq`, which lives until the call has returned.
+        Errno::result(unsafe { libc::setsockopt(fd, libc::SOL_PACKET, option, (&raw const member).cast(), bytes) })?;
+    }
     // SAFETY: the host reads one `sockaddr_ll`, which lives until the call has returned.
     Errno::result(unsafe { libc::bind(fd, (&raw const address).cast(), size_of_val(&address) as u32) }).map(drop)
 }
@@ -239,6 +267,7 @@ pub(crate) fn packet_drops(fd: impl AsFd) -> Result<u32, Errno> {
 pub(crate) struct InterfaceState {
     pub is_ethernet: bool,
     pub is_up: bool,
+    pub mac: [u8; 6],
     pub mtu: u32,
 }
 
@@ -251,13 +280,14 @@ pub(crate) fn interface_state(fd: impl AsFd, name: &str) -> Result<InterfaceStat
         Errno::result(unsafe { libc::ioctl(fd, what, &raw mut request) }).map(|_| request.ifr_ifru)
     };
     // SAFETY: SIOCGIFHWADDR fills in the address.
-    let family = unsafe { ask(libc::SIOCGIFHWADDR)?.ifru_hwaddr.sa_family };
+    let hardware = unsafe { ask(libc::SIOCGIFHWADDR)?.ifru_hwaddr };
     // SAFETY: SIOCGIFFLAGS fills in the flags.
     let flags = unsafe { ask(libc::SIOCGIFFLAGS)?.ifru_flags };
     // SAFETY: SIOCGIFMTU fills in the MTU.
     let mtu = unsafe { ask(libc::SIOCGIFMTU)?.ifru_mtu };
     Ok(InterfaceState {
-        is_ethernet: family == libc::ARPHRD_ETHER,
+        is_ethernet: hardware.sa_family == libc::ARPHRD_ETHER,
+        mac: std::array::from_fn(|at| hardware.sa_data[at] as u8),
         is_up: i32::from(flags) & libc::IFF_UP != 0,
         mtu: mtu as u32,
     })

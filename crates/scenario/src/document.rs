@@ -374,7 +374,7 @@ pub(crate) struct StdoutDoc {
     pub matches: Option<Words>,
 }
 
-/// A link end outside the run: exactly one of `tap`, `interface`, `udp`, `vxlan` and `stream`.
+/// A link end outside the run: exactly one of `tap`, `interface`, `raw`, `udp`, `vxlan` and `stream`.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Port")]
@@ -383,6 +383,8 @@ pub(crate) struct PortDoc {
     pub tap: Option<Text>,
     /// An existing interface of the host.
     pub interface: Option<Text>,
+    /// Some ports of the host's own address on an existing interface.
+    pub raw: Option<RawDoc>,
     /// Frames in UDP to another run.
     pub udp: Option<UdpDoc>,
     /// VXLAN to one peer.
@@ -398,6 +400,18 @@ pub(crate) struct PortDoc {
     pub netns: Option<Text>,
     /// Of a stream: wait for the peer to connect, instead of connecting to it.
     pub listen: Option<bool>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Raw")]
+pub(crate) struct RawDoc {
+    /// Name of the interface.
+    pub interface: Text,
+    /// Ports of TCP that are the run's, as in 8080 or 40000-40099: one or a list.
+    pub tcp: Option<Words>,
+    /// The same of UDP.
+    pub udp: Option<Words>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

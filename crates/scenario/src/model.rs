@@ -455,6 +455,7 @@ impl PortEnd {
         match &self.spec {
             PortSpec::Tap { .. } => "tap",
             PortSpec::Interface { .. } => "interface",
+            PortSpec::Raw { .. } => "raw",
             PortSpec::Udp { .. } => "udp",
             PortSpec::Vxlan { .. } => "vxlan",
             PortSpec::Stream { .. } => "stream",

@@ -19,14 +19,25 @@ fn with(ports: &str, links: &str) -> Result<Scenario, String> {
 
 #[test]
 fn every_kind_is_read() {
-    let ports = r#"{a: {tap: wt0, address: [10.0.5.1/24, "fd05::1/64"], mtu: 9000, netns: ns}, b: {interface: eth7}, c: {udp: {local: "127.0.0.1:7000", peer: "127.0.0.1:7001", key: k.txt}}, d: {vxlan: {vni: 5, local: 192.0.2.1, peer: 192.0.2.2}}, e: {stream: "@x", listen: true}, f: {tap: auto}, g: {stream: "tcp:127.0.0.1:9"}}"#;
-    let links = r#"[{endpoints: [a, "r1:eth0"], a_to_b: {delay: 5ms}}, {endpoints: ["r1:eth1", b]}, {endpoints: ["r1:eth2", c]}, {endpoints: ["r1:eth3", d]}, {endpoints: ["r1:eth4", e]}, {endpoints: ["h1:eth0", "r1:eth5"]}, {endpoints: ["s1:eth0", f]}, {endpoints: ["s1:eth1", g]}]"#;
+    let ports = r#"{a: {tap: wt0, address: [10.0.5.1/24, "fd05::1/64"], mtu: 9000, netns: ns}, b: {interface: eth7}, c: {udp: {local: "127.0.0.1:7000", peer: "127.0.0.1:7001", key: k.txt}}, d: {vxlan: {vni: 5, local: 192.0.2.1, peer: 192.0.2.2}}, e: {stream: "@x", listen: true}, f: {tap: auto}, g: {stream: "tcp:127.0.0.1:9"}, h: {raw: {interface: eth0, tcp: [8080, 40000-40099], udp: [53]}}}"#;
+    let links = r#"[{endpoints: [a, "r1:eth0"], a_to_b: {delay: 5ms}}, {endpoints: ["r1:eth1", b]}, {endpoints: ["r1:eth2", c]}, {endpoints: ["r1:eth3", d]}, {endpoints: ["r1:eth4", e]}, {endpoints: ["h1:eth0", "r1:eth5"]}, {endpoints: ["s1:eth0", f]}, {endpoints: ["s1:eth1", g]}, {endpoints: ["r1:eth6", h]}]"#;
     let scenario = with(ports, links).unwrap();
     assert_eq!(scenario.links.len(), 1);
     let names: Vec<&str> = scenario.ports.iter().map(|port| port.name.as_str()).collect();
-    assert_eq!(names, ["a", "b", "c", "d", "e", "f", "g"]);
+    assert_eq!(names, ["a", "b", "c", "d", "e", "f", "g", "h"]);
     let kinds: Vec<&str> = scenario.ports.iter().map(|port| port.kind()).collect();
-    assert_eq!(kinds, ["tap", "interface", "udp", "vxlan", "stream", "tap", "stream"]);
+    assert_eq!(
+        kinds,
+        ["tap", "interface", "udp", "vxlan", "stream", "tap", "stream", "raw"]
+    );
+    let PortSpec::Raw { interface, tcp, udp } = &scenario.ports[7].spec else {
+        panic!("{:?}", scenario.ports[7]);
+    };
+    let texts: Vec<String> = tcp.iter().chain(udp).map(ToString::to_string).collect();
+    assert_eq!(
+        (interface.as_str(), texts),
+        ("eth0", vec!["8080".into(), "40000-40099".into(), "53".into()])
+    );
     let first = &scenario.ports[0];
     let end = IfaceId {
         node: NodeId(1),
@@ -183,4 +194,14 @@ fn values_of_real_time_are_checked() {
             .unwrap_err()
             .contains("too long to wait awake")
     );
+}
+
+#[test]
+fn ports_of_the_hosts_own_address_are_checked() {
+    let error = with("{p: {raw: {interface: eth0}}}", "[]").unwrap_err();
+    assert!(error.contains("owns no port of TCP or UDP"), "{error}");
+    for bad in ["0", "70000", "9-8", "http"] {
+        let error = with(&format!("{{p: {{raw: {{interface: eth0, tcp: [\"{bad}\"]}}}}}}"), "[]").unwrap_err();
+        assert!(error.contains("neither a port nor a range of ports"), "{error}");
+    }
 }

@@ -3,15 +3,15 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use windtunnel_ports::{PortSpec, StreamAddress, Subnet};
+use windtunnel_ports::{PortRange, PortSpec, StreamAddress, Subnet};
 
 use super::{leaf, node};
-use crate::document::{Document, PortDoc, UdpDoc, VxlanDoc};
+use crate::document::{Document, PortDoc, RawDoc, UdpDoc, VxlanDoc};
 use crate::error::{Mark, Problem};
-use crate::text::Text;
+use crate::text::{Text, Words};
 
 /// What a port can be, for errors.
-const KINDS: &str = "one of `tap`, `interface`, `udp`, `vxlan` and `stream`";
+const KINDS: &str = "one of `tap`, `interface`, `raw`, `udp`, `vxlan` and `stream`";
 /// Linux: IFNAMSIZ less the final NUL.
 const INTERFACE_NAME_MAX: usize = 15;
 /// What a TAP of Linux takes.
@@ -39,6 +39,7 @@ fn spec(name: &Text, doc: &PortDoc, folder: &Path) -> Result<PortSpec, Problem> 
     let kinds = [
         doc.tap.as_ref().map(|text| text.at),
         doc.interface.as_ref().map(|text| text.at),
+        doc.raw.as_ref().map(|raw| raw.interface.at),
         doc.udp.as_ref().map(|udp| udp.local.at),
         doc.vxlan.as_ref().map(|vxlan| vxlan.vni.at),
         doc.stream.as_ref().map(|text| text.at),
@@ -65,6 +66,9 @@ fn spec(name: &Text, doc: &PortDoc, folder: &Path) -> Result<PortSpec, Problem> 
             name: interface(text)?,
             mtu: mtu(doc)?,
         });
+    }
+    if let Some(raw) = &doc.raw {
+        return raw_spec(raw);
     }
     if let Some(udp) = &doc.udp {
         return udp_spec(udp, folder);
@@ -130,6 +134,35 @@ fn addresses(doc: &PortDoc) -> Result<Vec<Subnet>, Problem> {
 fn mtu(doc: &PortDoc) -> Result<Option<u32>, Problem> {
     let mtu = doc.mtu.as_ref().map(|text| leaf::number(text, "an MTU", MTUS));
     Ok(mtu.transpose()?.map(|mtu| mtu as u32))
+}
+
+fn raw_spec(doc: &RawDoc) -> Result<PortSpec, Problem> {
+    let spec = PortSpec::Raw {
+        interface: interface(&doc.interface)?,
+        tcp: port_ranges(doc.tcp.as_ref())?,
+        udp: port_ranges(doc.udp.as_ref())?,
+    };
+    if let PortSpec::Raw { tcp, udp, .. } = &spec
+        && tcp.is_empty()
+        && udp.is_empty()
+    {
+        return Err(Problem::new(
+            doc.interface.at,
+            "a port of kind `raw` owns no port of TCP or UDP".to_owned(),
+        )
+        .hint("say which: `{raw: {interface: eth0, tcp: [40000-40099], udp: [40000-40099]}}`"));
+    }
+    Ok(spec)
+}
+
+fn port_ranges(words: Option<&Words>) -> Result<Vec<PortRange>, Problem> {
+    let items = words.map(Words::items).unwrap_or_default();
+    let range = |text: &Text| {
+        text.value
+            .parse()
+            .map_err(|what: String| Problem::new(text.at, what).allowed("1 to 65535, as in 8080 or 40000-40099"))
+    };
+    items.iter().map(range).collect()
 }
 
 fn udp_spec(doc: &UdpDoc, folder: &Path) -> Result<PortSpec, Problem> {

@@ -1,0 +1,165 @@
+//! An interface of the host as it is now: what a node has to have that stands in its place.
+
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use windtunnel_netlink::{Dump, Found, parse_dump};
+
+use crate::{PortError, Subnet, sys};
+
+/// Longest datagram of a list (`NLMSG_GOODSIZE` and more).
+const PART_BYTES: usize = 64 << 10;
+
+/// A way from an interface of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRoute {
+    /// Destination; none: default.
+    pub to: Option<Subnet>,
+    /// Next hop; none: on the link.
+    pub via: Option<IpAddr>,
+    /// Metric; smaller wins.
+    pub metric: u32,
+}
+
+/// An interface of the host, read by netlink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostInterface {
+    /// Its number.
+    pub index: u32,
+    /// Its MAC address.
+    pub mac: [u8; 6],
+    /// Longest packet, bytes.
+    pub mtu: u32,
+    /// Its addresses.
+    pub addresses: Vec<Subnet>,
+    /// Unicast routes of the main table that lead out of it, best metric first.
+    pub routes: Vec<HostRoute>,
+    /// Neighbours whose MAC address is known.
+    pub neighbours: Vec<(IpAddr, [u8; 6])>,
+}
+
+/// Why it could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum InterfaceError {
+    /// There is none of this name.
+    #[error("the host has no interface {0}")]
+    Missing(String),
+    /// Another than an Ethernet interface.
+    #[error("{0} is not an Ethernet interface")]
+    NotEthernet(String),
+    /// The host refused something.
+    #[error("reading the interface {0} failed: {1}")]
+    Host(String, Errno),
+}
+
+impl InterfaceError {
+    pub(crate) fn of_port(self, port: &str) -> PortError {
+        match self {
+            Self::Missing(interface) => PortError::NoInterface {
+                port: port.into(),
+                interface,
+            },
+            Self::NotEthernet(interface) => PortError::Interface {
+                port: port.into(),
+                interface,
+                what: "is not an Ethernet interface".into(),
+                hint: "the loopback and tunnels without Ethernet headers cannot be shared".into(),
+            },
+            Self::Host(interface, errno) => PortError::host(port, format!("reading the interface {interface}"), errno),
+        }
+    }
+}
+
+impl HostInterface {
+    /// The interface of this name in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// That there is none, that it is no Ethernet interface, or what the host refused.
+    pub fn read(name: &str) -> Result<Self, InterfaceError> {
+        let failed = |errno| InterfaceError::Host(name.into(), errno);
+        let index = if_nametoindex(name).map_err(|_| InterfaceError::Missing(name.into()))?;
+        let any = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None).map_err(failed)?;
+        let state = sys::interface_state(&any, name).map_err(failed)?;
+        if !state.is_ethernet {
+            return Err(InterfaceError::NotEthernet(name.into()));
+        }
+        let mut this = Self {
+            index,
+            mac: state.mac,
+            mtu: state.mtu,
+            addresses: Vec::new(),
+            routes: Vec::new(),
+            neighbours: Vec::new(),
+        };
+        for found in list().map_err(failed)? {
+            this.add(found);
+        }
+        this.routes.sort_by_key(|route| route.metric);
+        Ok(this)
+    }
+
+    /// The name of the interface that the host's default route of IPv4 leads out of.
+    pub fn of_default_route() -> Option<String> {
+        let is_default = |found: &Found| {
+            matches!(
+                found,
+                Found::Route {
+                    to: None,
+                    via: Some(IpAddr::V4(_)),
+                    ..
+                }
+            )
+        };
+        let routes = list().ok()?.into_iter().filter(is_default);
+        let (_, index) = routes
+            .filter_map(|found| match found {
+                Found::Route { metric, index, .. } => Some((metric, index)),
+                _ => None,
+            })
+            .min()?;
+        nix::net::if_::if_indextoname(index).ok()?.into_string().ok()
+    }
+
+    fn add(&mut self, found: Found) {
+        let subnet = |(address, prefix_bits)| Subnet { address, prefix_bits };
+        match found {
+            Found::Address {
+                index,
+                address,
+                prefix_bits,
+            } if index == self.index => self.addresses.push(subnet((address, prefix_bits))),
+            Found::Route { index, to, via, metric } if index == self.index => self.routes.push(HostRoute {
+                to: to.map(subnet),
+                via,
+                metric,
+            }),
+            Found::Neighbour { index, address, mac } if index == self.index => self.neighbours.push((address, mac)),
+            _ => {}
+        }
+    }
+}
+
+/// Addresses, routes and neighbours of all interfaces.
+fn list() -> Result<Vec<Found>, Errno> {
+    let socket = socket(
+        AddressFamily::Netlink,
+        SockType::Raw,
+        SockFlag::SOCK_CLOEXEC,
+        SockProtocol::NetlinkRoute,
+    )?;
+    let mut found = Vec::new();
+    let mut part = vec![0; PART_BYTES];
+    for (sequence, dump) in (1..).zip([Dump::Addresses, Dump::Routes, Dump::Neighbours]) {
+        send(socket.as_raw_fd(), &dump.to_bytes(sequence), MsgFlags::empty())?;
+        loop {
+            let length = recv(socket.as_raw_fd(), &mut part, MsgFlags::empty())?;
+            if parse_dump(&part[..length], sequence, &mut found).map_err(|_| Errno::EPROTO)? {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}

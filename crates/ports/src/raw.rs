@@ -1,0 +1,210 @@
+//! The host's own address on an existing interface, shared with the host: some ports of TCP and UDP are the run's, all others stay the host's.
+//!
+//! ```text
+//!  interface --copy--> packet socket (filter: owned ports only) --> run
+//!            --------> host's stack: hook `input` drops what is for owned ports, so it answers with neither RST nor ICMP
+//! ```
+//!
+//! Sockets that are bound and do nothing hold the owned ports, so no program of the host gets them. All of it goes with this process's
+//! descriptors: the table of nf_tables is owned by its netlink socket. Neighbours are asked for by the run itself; the host goes on to answer what others ask for its address.
+
+pub(crate) mod bpf;
+pub(crate) mod held;
+pub(crate) mod owned;
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use nix::errno::Errno;
+use windtunnel_netlink::PortRange;
+
+use crate::interface::HostInterface;
+use crate::join::Joiner;
+use crate::packet::{Interface, Setup};
+use crate::{DropCause, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Port, PortCounters, PortError};
+use held::Held;
+use owned::Owned;
+
+/// What a port may own, of TCP and UDP together: each takes a descriptor.
+pub(crate) const PORTS_MAX: usize = 4096;
+/// Ranges of each protocol: each takes a rule and some instructions of the filter.
+pub(crate) const RANGES_MAX: usize = 64;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    interface: Interface,
+    owned: Owned,
+    joiner: Joiner,
+    /// What keeps the host away from the ports, for as long as the port lives.
+    _held: Held,
+}
+
+impl Raw {
+    pub fn open(port: &str, interface: &str, tcp: &[PortRange], udp: &[PortRange]) -> Result<Self, PortError> {
+        check_ranges(port, tcp, udp)?;
+        let host = HostInterface::read(interface).map_err(|error| error.of_port(port))?;
+        let owned = Owned {
+            mac: host.mac,
+            addresses: host.addresses.iter().map(|subnet| subnet.address).collect(),
+            tcp: tcp.to_vec(),
+            udp: udp.to_vec(),
+        };
+        if owned.addresses.is_empty() {
+            return Err(PortError::Interface {
+                port: port.into(),
+                interface: interface.into(),
+                what: "has no address that could be shared".into(),
+                hint: format!("ip address add ADDRESS/BITS dev {interface}; or a port of kind `interface`"),
+            });
+        }
+        // First the ports, then the shield, then the socket: at no time does the host answer what the run has seen.
+        let held = Held::take(port, host.index, tcp, udp)?;
+        let filter = owned.filter();
+        let setup = Setup {
+            mtu: None,
+            promiscuous: false,
+            filter: Some(&filter),
+        };
+        Ok(Self {
+            interface: Interface::set_up(port, interface, &setup)?,
+            owned,
+            joiner: Joiner::default(),
+            _held: held,
+        })
+    }
+}
+
+/// What a port of this kind can own.
+pub(crate) fn check_ranges(port: &str, tcp: &[PortRange], udp: &[PortRange]) -> Result<(), PortError> {
+    let wrong = |what: String| {
+        Err(PortError::Value {
+            port: port.into(),
+            what,
+        })
+    };
+    let count: usize = tcp.iter().chain(udp).map(|range| range.count()).sum();
+    if count == 0 || count > PORTS_MAX {
+        return wrong(format!(
+            "it owns {count} ports of TCP and UDP: 1 to {PORTS_MAX} are allowed"
+        ));
+    }
+    for (protocol, ranges) in [("TCP", tcp), ("UDP", udp)] {
+        if ranges.len() > RANGES_MAX {
+            return wrong(format!(
+                "it owns {} ranges of ports of {protocol}: at most {RANGES_MAX} are allowed",
+                ranges.len()
+            ));
+        }
+        let mut sorted = ranges.to_vec();
+        sorted.sort_by_key(|range| range.first);
+        if let Some(pair) = sorted.windows(2).find(|pair| pair[1].first <= pair[0].last) {
+            return wrong(format!("{protocol} {} and {} overlap", pair[0], pair[1]));
+        }
+        if let Some(range) = ranges.iter().find(|range| range.first == 0 || range.last < range.first) {
+            return wrong(format!(
+                "{protocol} {}-{} is no range of ports",
+                range.first, range.last
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Port for Raw {
+    fn poll_fd(&self) -> BorrowedFd<'_> {
+        self.interface.poll_fd()
+    }
+
+    fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
+        self.interface.receive(most, each)
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {
+        let cause = match frame.len() {
+            ..FRAME_BYTES_MIN => DropCause::OutMalformed,
+            FRAME_BYTES_MIN..=FRAME_BYTES_MAX if self.owned.allows(frame) => {
+                if self.joiner.add(frame) {
+                    return Ok(());
+                }
+                let sent = self.flush();
+                // Nothing waits now, so this one is the first.
+                self.joiner.add(frame);
+                return sent;
+            }
+            FRAME_BYTES_MIN..=FRAME_BYTES_MAX => DropCause::OutForeign,
+            _ => DropCause::OutTooLong,
+        };
+        self.interface.tally.dropped(cause);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PortError> {
+        let (frames, bytes) = self.joiner.waiting();
+        if frames == 0 {
+            return Ok(());
+        }
+        let message = self.joiner.take();
+        let tally = &mut self.interface.tally;
+        let sent = loop {
+            match crate::sys::send_together(self.interface.socket.as_fd(), &[message], None) {
+                Err(Errno::EINTR) => {}
+                sent => break sent,
+            }
+        };
+        match sent {
+            Ok(_) => tally.passed_out_many(frames, bytes),
+            Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM) => {
+                tally.dropped_many(DropCause::OutFull, frames as u64)
+            }
+            Err(Errno::EMSGSIZE) => tally.dropped_many(DropCause::OutTooLong, frames as u64),
+            Err(Errno::ENETDOWN | Errno::ENXIO | Errno::ENODEV) => {
+                tally.dropped_many(DropCause::OutDown, frames as u64);
+                return self.interface.lose();
+            }
+            Err(_) => tally.dropped_many(DropCause::OutRefused, frames as u64),
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> PortCounters {
+        self.interface.counters()
+    }
+
+    fn describe(&self) -> String {
+        let list = |ranges: &[PortRange]| match ranges {
+            [] => "none".into(),
+            ranges => ranges.iter().map(PortRange::to_string).collect::<Vec<_>>().join(", "),
+        };
+        let addresses: Vec<String> = self.owned.addresses.iter().map(ToString::to_string).collect();
+        format!(
+            "ports of the host's own address ({}) on {}: TCP {}; UDP {}",
+            addresses.join(", "),
+            self.interface.name(),
+            list(&self.owned.tcp),
+            list(&self.owned.udp)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_owned_is_refused() {
+        let range = |first, last| PortRange { first, last };
+        let text = |tcp: &[PortRange], udp: &[PortRange]| check_ranges("p", tcp, udp).unwrap_err().to_string();
+        assert_eq!(
+            text(&[], &[]),
+            "port p: it owns 0 ports of TCP and UDP: 1 to 4096 are allowed"
+        );
+        assert!(text(&[range(1, 60_000)], &[]).contains("it owns 60000 ports"));
+        assert_eq!(
+            text(&[range(5, 9), range(1, 5)], &[]),
+            "port p: TCP 1-5 and 5-9 overlap"
+        );
+        let many: Vec<PortRange> = (1..=65).map(|port| range(port, port)).collect();
+        assert!(text(&[], &many).contains("65 ranges"));
+        assert!(check_ranges("p", &[range(1, 5)], &[range(1, 5)]).is_ok());
+    }
+}

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: GPL-2.0-or-later
+"""A node on the host's own address, beside the host's programs. A network namespace of the test's own stands for the host."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 60
+HOST, PEER = "192.0.2.1", "192.0.2.2"
+FILE_BYTES = 20_000_000
+# What refuses or resets a connection, as the peer sees it.
+RESETS = "add table inet t; add chain inet t c { type filter hook prerouting priority -400; }; \
+add rule inet t c tcp flags & rst == rst counter; add rule inet t c icmp type destination-unreachable counter"
+SCENARIO = """
+version: 1
+run: {{mode: realtime, stop: {stop}}}
+ports: {{wire: {{raw: {{interface: eth0, tcp: [40000-40099], udp: [40000-40099]}}}}}}
+nodes:
+  h1:
+    interfaces: {{eth0: {{mac: "{mac}", addresses: {host}/24}}}}
+    sysctls: {{net.ipv4.ip_local_port_range: "40000 40099", net.ipv6.conf.all.disable_ipv6: 1}}
+    processes:
+      - {exec}
+links: [{{endpoints: ["h1:eth0", wire], both: {{rate: 100Gbit, delay: 0s}}}}]
+"""
+
+
+@dataclass
+class Site:
+    """The host and its peer, with a cable between them."""
+
+    host: str
+    peer: str
+
+    def command(self, where: str, *words: str | Path) -> list[str]:
+        return ["ip", "netns", "exec", where, *map(str, words)]
+
+    def run(self, where: str, *words: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(where, *words), check=check, capture_output=True, text=True, timeout=PATIENCE_S
+        )
+
+    def mac(self) -> str:
+        words = self.run(self.host, "ip", "-brief", "link", "show", "eth0").stdout.split()
+        return words[2]
+
+    def state(self) -> str:
+        """All of the host that a run could change."""
+        looks = ["nft list ruleset", "ip -details link", "ip -brief address", "ip route", "ss -Hanp", "ss -Hanp --packet"]
+        return "".join(self.run(self.host, *look.split()).stdout for look in looks)
+
+    def scenario(self, folder: Path, exec_: str, stop: str = "8s") -> Path:
+        path = folder / "raw.yaml"
+        process = json.dumps({"exec": ["sh", "-c", exec_]})
+        path.write_text(SCENARIO.format(mac=self.mac(), host=HOST, stop=stop, exec=process), encoding="utf-8")
+        return path
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    if os.geteuid() != 0:
+        pytest.skip("making network namespaces needs root")
+    for tool in ("ip", "ss", "nft", "curl", "python3"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+    site = Site(f"wt-raw-{os.getpid()}", f"wt-peer-{os.getpid()}")
+    made = subprocess.run(["ip", "netns", "add", site.host], check=False, capture_output=True, text=True)
+    if made.returncode != 0:
+        pytest.skip(f"no network namespace can be made here: {made.stderr.strip()}")
+    try:
+        subprocess.run(["ip", "netns", "add", site.peer], check=True)
+        pair = f"link add eth0 type veth peer name eth0 netns {site.peer}"
+        subprocess.run(["ip", "-n", site.host, *pair.split()], check=True)
+        for name, address in ((site.host, HOST), (site.peer, PEER)):
+            site.run(name, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+            site.run(name, "ip", "address", "add", f"{address}/24", "dev", "eth0")
+            for interface in ("lo", "eth0"):
+                site.run(name, "ip", "link", "set", interface, "up")
+        site.run(site.peer, "nft", RESETS)
+        yield site
+    finally:
+        for name in (site.host, site.peer):
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+
+
+@pytest.fixture
+def page(site: Site, tmp_path: Path) -> Iterator[str]:
+    """A file that the peer serves; its address."""
+    folder = tmp_path / "www"
+    folder.mkdir()
+    (folder / "file").write_bytes(os.urandom(FILE_BYTES))
+    server = subprocess.Popen(
+        site.command(site.peer, "python3", "-m", "http.server", "8000", "-d", folder),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    end = time.monotonic() + PATIENCE_S
+    while ":8000" not in site.run(site.peer, "ss", "-Htln").stdout:
+        assert time.monotonic() < end and server.poll() is None
+        time.sleep(0.05)
+    yield f"http://{PEER}:8000/file"
+    server.kill()
+    server.wait()
+
+
+def wait_for_table(site: Site, process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while "windtunnel-" not in site.run(site.host, "nft", "list", "ruleset").stdout:
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.05)
+
+
+def test_a_node_and_the_host_share_an_address(engine: Path, site: Site, page: str, tmp_path: Path) -> None:
+    before = site.state()
+    curl = f"curl -sS -o /dev/null -w '%{{size_download}} %{{local_ip}} %{{local_port}}' {page}"
+    # A server of the node's, too, and a port of it where nobody listens.
+    serve = "import socket; s = socket.create_server(('', 40050)); s.accept()[0].sendall(b'from the node')"
+    scenario = site.scenario(tmp_path, f'{curl}; python3 -c "{serve}"')
+    out = tmp_path / "out"
+    run = subprocess.Popen(
+        site.command(site.host, engine, "run", scenario, "--out", out, "--quiet"), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for_table(site, run)
+        host = site.run(site.host, *curl.replace("'", "").split()[:4], "-w", "%{size_download} %{local_port}", page)
+        size, port = host.stdout.split()
+        assert int(size) == FILE_BYTES
+        assert not 40_000 <= int(port) <= 40_099, "the host is not given an owned port"
+        take = "import socket; socket.create_server(('', {}))"
+        refused = site.run(site.host, "python3", "-c", take.format(40_001), check=False)
+        assert "Address already in use" in refused.stderr
+        site.run(site.host, "python3", "-c", take.format(40_100))
+        read = f"import socket; print(socket.create_connection(('{HOST}', 40050), 5).recv(99))"
+        end = time.monotonic() + PATIENCE_S
+        while "from the node" not in (answer := site.run(site.peer, "python3", "-c", read, check=False)).stdout:
+            assert time.monotonic() < end, answer.stderr
+            time.sleep(0.2)
+        run.wait(PATIENCE_S)
+        assert run.returncode == 0, run.stderr.read() if run.stderr else ""
+    finally:
+        run.kill()
+        run.wait()
+    logs = "".join(path.read_text(encoding="utf-8") for path in sorted(out.rglob("*.stdout*")))
+    size, address, port = logs.split()[:3]
+    assert (int(size), address) == (FILE_BYTES, HOST)
+    assert 40_000 <= int(port) <= 40_099
+    assert site.state() == before
+
+
+def test_nothing_resets_what_is_the_nodes(engine: Path, site: Site, page: str, tmp_path: Path) -> None:
+    """The host would: it knows nothing of these connections."""
+    scenario = site.scenario(tmp_path, f"curl -sS -o /dev/null {page}")
+    command = site.command(site.host, engine, "run", scenario, "--out", tmp_path / "out", "--quiet")
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    counters = site.run(site.peer, "nft", "list", "ruleset").stdout
+    assert counters.count("packets 0 ") == 2, counters
+
+
+def test_a_wrong_source_is_dropped_and_counted(engine: Path, site: Site, tmp_path: Path) -> None:
+    send = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', {})); s.sendto(b'x', ('192.0.2.2', 9))"
+    scenario = site.scenario(tmp_path, f'python3 -c "{send.format(53)}"; python3 -c "{send.format(40_005)}"')
+    command = site.command(site.host, engine, "run", scenario, "--out", tmp_path / "out", "--quiet")
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "out/summary.json").read_text(encoding="utf-8"))
+    (port,) = summary["ports"]
+    assert port["drops"].get("out_foreign") == 1, port
+
+
+def test_kill_leaves_nothing(engine: Path, site: Site, tmp_path: Path) -> None:
+    before = site.state()
+    scenario = site.scenario(tmp_path, "sleep 50", stop="60s")
+    run = subprocess.Popen(
+        site.command(site.host, engine, "run", scenario, "--out", tmp_path / "out", "--quiet"),
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        wait_for_table(site, run)
+        assert site.state() != before
+    finally:
+        run.send_signal(signal.SIGKILL)
+        run.wait()
+    end = time.monotonic() + PATIENCE_S
+    while (after := site.state()) != before and time.monotonic() < end:
+        time.sleep(0.1)
+    assert after == before
