@@ -448,6 +448,67 @@ def test_nothing_is_left_behind_after_kill_9(site: Site) -> None:
     assert site.attach("true").returncode == 0
 
 
+@dataclass
+class Beyond:
+    """Another machine, which the host has a way to; it knows nothing of the library kernel."""
+
+    name: str
+    address: str
+
+
+@pytest.fixture
+def beyond(site: Site) -> Iterator[Beyond]:
+    if shutil.which("nft") is None:
+        pytest.skip("nft is not on this host; scripts/setup-system run installs it")
+    name = f"{site.name}-beyond"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        site.ip("link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", name)
+        site.ip("address", "add", "192.0.2.7/24", "dev", "v0")
+        site.ip("link", "set", "v0", "up")
+        site.ip("route", "add", "default", "via", "192.0.2.1")
+        subprocess.run(["ip", "-n", name, "address", "add", "192.0.2.1/24", "dev", "v1"], check=True)
+        subprocess.run(["ip", "-n", name, "link", "set", "v1", "up"], check=True)
+        yield Beyond(name, "192.0.2.1")
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], check=True)
+        wait_until(lambda: "v0" not in site.interfaces(), "the end of the cable")
+
+
+def test_what_lies_beyond_is_reached_where_the_host_forwards(site: Site, beyond: Beyond) -> None:
+    command = ["ip", "netns", "exec", beyond.name, "python3", "-u", "-m", "http.server", "8000", "-d", str(site.folder)]
+    (site.folder / "page.txt").write_text(PAGE, encoding="ascii")
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        assert "8000" in server.stdout.readline()
+        fetch = ("curl", "-sS", "-m", "3", f"http://{beyond.address}:8000/page.txt")
+        refused = site.attach(*fetch)
+        assert refused.returncode != 0 and "it does not forward (`sysctl -w net.ipv4.ip_forward=1`" in refused.stderr
+        site.run(site.command("sysctl", "-w", "net.ipv4.ip_forward=1"))
+        done = site.attach(*fetch)
+        assert (done.returncode, done.stdout) == (0, PAGE), done.stderr
+        assert "which hides it from what lies beyond (NAT)" in done.stderr
+    finally:
+        server.kill()
+    # It was the host's address that came.
+    assert "192.0.2.7 - - " in server.communicate()[1]
+
+    def tables() -> str:
+        return site.run(site.command("nft", "list", "tables")).stdout
+
+    assert tables() == ""
+    process = subprocess.Popen(
+        site.attached("sh", "-c", "echo ready; sleep 60"), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    assert "windtunnel-" in tables()
+    process.kill()
+    process.communicate()
+    wait_until(lambda: tables() == "", "the end of the table")
+
+
 def test_frames_in_udp_join_two_attached_programs(site: Site) -> None:
     """As another user, who may do nothing."""
     if shutil.which("setpriv") is None:

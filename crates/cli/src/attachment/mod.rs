@@ -2,6 +2,7 @@
 //! gives a [`Wire`], a variant of [`Mode`], and an arm of [`lay`].
 
 mod engine;
+mod nat;
 mod network;
 mod passt;
 mod resolver;
@@ -72,8 +73,17 @@ pub struct Wire {
     pub says: String,
     /// What else the user has to know, a line each.
     pub notes: Vec<String>,
-    /// Abstract socket of the port that passt is to be connected to.
+    /// What lets it reach what lies beyond the host; it goes with this.
+    pub nat: Option<nat::Nat>,
+    /// How passt is started, once the port is there.
     pub passt: Option<passt::Spec>,
+}
+
+impl Wire {
+    /// Takes back what was changed on the host for it.
+    pub fn remove(self) {
+        drop(self.nat);
+    }
 }
 
 /// Decides on a mode if none is given, and makes what it needs.

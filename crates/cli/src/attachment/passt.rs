@@ -104,6 +104,7 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
             "the program speaks to {kernel}, the wire speaks this host's own kernel (passt); address {address}, {gateway} is the host's loopback"
         ),
         notes: resolver.note.into_iter().collect(),
+        nat: None,
         passt: Some(Spec {
             program,
             arguments: arguments.map(str::to_owned).to_vec(),

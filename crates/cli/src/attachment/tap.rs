@@ -1,6 +1,7 @@
 //! Mode `tap`: the host is the node's neighbour, by a TAP interface that goes with the run.
 
-use super::network::{self, Ipv4Subnet};
+use super::nat::Nat;
+use super::network;
 use super::resolver::resolver;
 use super::{Wire, Wish};
 use crate::failure::Failure;
@@ -28,9 +29,17 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
     let interface = format!("wt-{pid}");
     let resolver = resolver(&wish.resolvers, None);
     let mut notes: Vec<String> = resolver.note.into_iter().collect();
+    let mut nat = None;
     if network::has_default_route() {
-        notes.push(beyond(address, &interface));
+        match Nat::start_if_useful(address, &interface) {
+            Ok(started) => nat = Some(started),
+            Err(why) => notes.push(format!("this host is reached, not what lies beyond it: {why}")),
+        }
     }
+    let beyond = match nat {
+        Some(_) => ", which hides it from what lies beyond (NAT)",
+        None => "",
+    };
     Ok(Wire {
         port: json!({"tap": interface, "address": format!("{host}/{}", address.prefix_bits), "mtu": MTU}),
         address,
@@ -38,19 +47,10 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         mtu: MTU,
         resolv_conf: resolver.text,
         says: format!(
-            "the wire speaks {kernel}, not the host's kernel; address {address}, the host is {host} on {interface}"
+            "the wire speaks {kernel}, not the host's kernel; address {address}, the host is {host} on {interface}{beyond}"
         ),
         notes,
+        nat,
         passt: None,
     })
-}
-
-/// What lets the node reach what lies beyond the host: it would outlast the run, so it is the user's to do.
-fn beyond(address: Ipv4Subnet, interface: &str) -> String {
-    format!(
-        "this host is reached, not what lies beyond: for that, as root, `sysctl -w net.ipv4.ip_forward=1` and `nft 'add table ip wt; add \
-         chain ip wt nat {{ type nat hook postrouting priority 100; }}; add rule ip wt nat ip saddr {} oifname != \"{interface}\" \
-         masquerade'`; `nft delete table ip wt` undoes it",
-        address.address
-    )
 }

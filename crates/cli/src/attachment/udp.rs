@@ -48,6 +48,7 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
             "the wire speaks {kernel} to the kernel attached at {peer}, in UDP from {local}; address {address}, the peer is {neighbour} unless it says otherwise"
         ),
         notes: resolver.note.into_iter().collect(),
+        nat: None,
         passt: None,
     })
 }

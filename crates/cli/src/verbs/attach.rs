@@ -119,7 +119,9 @@ pub fn run(args: &Args) -> Outcome {
     let engine = Engine::start(&plan, &wire)?;
     let ended = live_with(args, &engine, &wire, program, manner, || say(args, mode, &wire));
     let is_over = engine.is_over();
-    match (engine.finish(), ended) {
+    let finished = engine.finish();
+    wire.remove();
+    match (finished, ended) {
         // Why the run broke off is the reason for all else.
         (Err(failure), _) => Err(failure),
         (Ok(()), Err(failure)) if is_over => Err(failure.because("the run has ended")),
