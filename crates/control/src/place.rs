@@ -25,9 +25,25 @@ fn folder() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
     let runtime = runtime.map(|dir| PathBuf::from(dir).join(FOLDER));
     let fits = |dir: &PathBuf| dir.is_absolute() && dir.as_os_str().len() + NAME_MAX_BYTES < PATH_MAX_BYTES;
-    runtime
-        .filter(fits)
-        .unwrap_or_else(|| PathBuf::from(format!("/tmp/{FOLDER}-{}", nix::unistd::geteuid())))
+    runtime.filter(fits).unwrap_or_else(|| {
+        let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let user = user_outside(nix::unistd::geteuid().as_raw(), &map);
+        PathBuf::from(format!("/tmp/{FOLDER}-{user}"))
+    })
+}
+
+/// Who a user is outside of the user namespace whose `map` this is: the root of a namespace (`unshare --map-root-user`) shares no folder with
+/// the host's, but with whoever made it. See user_namespaces(7).
+fn user_outside(user: u32, map: &str) -> u32 {
+    let outside = |line: &str| {
+        let numbers: Vec<u32> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [inside, outside, count] = numbers[..] else {
+            return None;
+        };
+        let offset = user.checked_sub(inside)?;
+        (offset < count).then(|| outside.checked_add(offset))?
+    };
+    map.lines().find_map(outside).unwrap_or(user)
 }
 
 /// Makes the folder if need be; it must be ours alone.
@@ -122,4 +138,17 @@ pub fn live_sockets() -> Vec<PathBuf> {
     });
     sockets.sort();
     sockets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_of_a_namespace_is_who_made_it() {
+        assert_eq!(user_outside(0, "         0       1000          1\n"), 1000);
+        assert_eq!(user_outside(7, "0 1000 1\n1 100000 65536\n"), 100_006);
+        assert_eq!(user_outside(1000, "         0          0 4294967295\n"), 1000);
+        assert_eq!(user_outside(3, ""), 3);
+    }
 }
