@@ -11,6 +11,7 @@ import select
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,8 +19,11 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from hosts import Host
 
 PATIENCE_S = 60
+# Somebody who may do nothing.
+ORDINARY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 # Of the host's end and of the node's.
 HOST, NODE = "10.9.0.1", "10.9.0.2"
 PAGE = "hello from the host\n" * 500
@@ -75,6 +79,11 @@ class Site:
             timeout=PATIENCE_S,
         )
 
+    def as_ordinary_user(self, host: Host, *words: str) -> list[str]:
+        """The command line by which a user without rights calls the program, from `/`."""
+        cache = f"WINDTUNNEL_CACHE={host.folder}/cache"
+        return self.command("env", "-C", "/", cache, *ORDINARY, host.folder / "windtunnel", *words)
+
     def attach(self, *words: str | Path, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
         return self.run(self.attached(*words), stdin, **env)
 
@@ -119,6 +128,13 @@ def site(engine: Path, tmp_path: Path) -> Iterator[Site]:
         assert site.interfaces() == ["lo"], "an interface was left behind"
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=True)
+
+
+@pytest.fixture(scope="module")
+def of_all(engine: Path, kernel: Path) -> Iterator[Host]:
+    """Program and kernel where every user can read them."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Host.prepare(Path(folder), engine, kernel)
 
 
 @pytest.fixture
@@ -509,17 +525,15 @@ def test_what_lies_beyond_is_reached_where_the_host_forwards(site: Site, beyond:
     wait_until(lambda: tables() == "", "the end of the table")
 
 
-def test_frames_in_udp_join_two_attached_programs(site: Site) -> None:
-    """As another user, who may do nothing."""
+def test_frames_in_udp_join_two_attached_programs(site: Site, of_all: Host) -> None:
+    """Of a user who may do nothing."""
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is not on this host")
     ends = ("127.0.0.1:7001", "127.0.0.1:7002")
 
     def end(local: str, peer: str, *words: str) -> list[str]:
-        ordinary = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-        options = ("--mode", "udp", "--local", local, "--peer", peer)
-        # The folder of the test is not open to them.
-        return site.command("env", "-C", "/", *ordinary, site.engine, "attach", *options, "--", *words)
+        options = ("attach", "--mode", "udp", "--local", local, "--peer", peer, "--")
+        return site.as_ordinary_user(of_all, *options, *words)
 
     serve = SERVE.format(("", 8080), b"over udp")
     server = subprocess.Popen(end(*ends, "python3", "-c", serve), stdout=subprocess.PIPE, text=True)
@@ -575,13 +589,34 @@ def test_bad_input_is_told_with_a_remedy(site: Site) -> None:
     site.ip("address", "delete", f"{HOST}/32", "dev", "lo")
 
 
-def test_an_ordinary_user_is_told_what_is_missing(site: Site) -> None:
+def test_an_ordinary_user_is_told_what_is_missing(site: Site, of_all: Host) -> None:
     if shutil.which("setpriv") is None:
         pytest.skip("setpriv is not on this host")
-    ordinary = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    done = site.run(site.command(*ordinary, site.engine, "attach", "--mode", "tap", "--", "true"))
+    done = site.run(site.as_ordinary_user(of_all, "attach", "--mode", "tap", "--", "true"))
     assert done.returncode == 2
     assert "needs CAP_NET_ADMIN" in done.stderr and "--mode host" in done.stderr, done.stderr
+
+
+def test_an_ordinary_user_may_do_what_they_may_on_the_host(site: Site, of_all: Host) -> None:
+    """In a network of their own."""
+    if shutil.which("setpriv") is None:
+        pytest.skip("setpriv is not on this host")
+    command = site.as_ordinary_user(of_all, "attach", "--quiet", "--", "sh", "-c")
+    inside = ["unshare", "--user", "--map-root-user", "--net", "--"]
+    at = command.index("setpriv") + len(ORDINARY)
+    if site.run([*command[:at], *inside, "true"]).returncode != 0:
+        pytest.skip("no user namespace can be made here")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        os.chown(folder, 65534, 65534)
+        script = f"cd {folder}; echo made > made; echo no > /etc/not-theirs; ip -brief link show eth0 | cut -c1-4"
+        done = site.run([*command[:at], *inside, *command[at:], script])
+        # The program is root in its node, so it is the host that refuses, at the end.
+        refused = "/etc/not-theirs could not be brought to the host's files: Permission denied"
+        assert (done.returncode, done.stdout) == (2, "eth0\n") and refused in done.stderr, done.stderr
+        made = folder / "made"
+        assert made.read_text(encoding="ascii") == "made\n" and made.stat().st_uid == 65534
 
 
 def test_the_example_shows_the_same_beside_the_host(engine: Path) -> None:
