@@ -317,6 +317,54 @@ def test_a_kernel_of_a_name_is_shared(site: Site) -> None:
     assert server.wait(timeout=PATIENCE_S) == 0
 
 
+def test_a_shared_kernel_outlives_its_first_program(site: Site) -> None:
+    name = f"outlived-{os.getpid()}"
+    first = subprocess.Popen(
+        site.attached("sh", "-c", "echo ready; cat", options=("--name", name)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert first.stdin is not None and first.stdout is not None and first.stderr is not None
+    assert first.stdout.readline() == "ready\n"
+    join = site.command(site.engine, "attach", "--name", name, "--", "sh", "-c", "echo joined; read line; uname -r")
+    second = subprocess.Popen(join, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert second.stdout is not None
+    assert second.stdout.readline() == "joined\n"
+    first.stdin.close()
+    first.stderr.readline()
+    assert "stays until its last program ends" in first.stderr.readline()
+    assert second.communicate("go on\n", timeout=PATIENCE_S)[0].startswith("6.12.")
+    assert first.wait(timeout=PATIENCE_S) == 0
+
+
+def test_nobody_has_to_wait_for_a_peer_that_does_not_read(site: Site) -> None:
+    deaf = (
+        "import socket, time; s = socket.create_server(('', 9000)); print('ready', flush=True)\n"
+        "c = s.accept(); time.sleep(60)"
+    )
+    peer = subprocess.Popen(site.command("python3", "-c", deaf), stdout=subprocess.PIPE, text=True)
+    assert peer.stdout is not None
+    assert peer.stdout.readline() == "ready\n"
+    write = (
+        f"import socket; s = socket.socket(); s.setsockopt(1, 7, 64 << 20); s.connect(('{HOST}', 9000)); "
+        "s.settimeout(1)\ntry: s.sendall(bytes(40_000_000))\nexcept TimeoutError: pass\nprint('over', flush=True)"
+    )
+    process = subprocess.Popen(
+        site.attached("python3", "-c", write), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "over\n"
+    began = time.monotonic()
+    time.sleep(1)
+    assert process.poll() is None, "what was written is still on its way"
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=PATIENCE_S) == 0 and time.monotonic() < began + 8
+    peer.kill()
+    peer.communicate()
+
+
 def test_writes_reach_the_host_when_the_program_has_ended(site: Site) -> None:
     """In two folders that are alike, one command attached and one on the host: they are alike afterwards."""
     script = """

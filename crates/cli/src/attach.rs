@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
-use windtunnel_control::{Connection, End, FromRun, Look, Open, Refusal, Reply, Request, Stream, WindowSize};
+use windtunnel_control::{Connection, End, FromRun, Look, Open, Process, Refusal, Reply, Request, Stream, WindowSize};
 use windtunnel_process::trap::inherited;
 
 /// Input sent at once, bytes: less than what a socket that has room takes.
@@ -94,6 +94,15 @@ impl Manner {
         })
     }
 
+    /// Whether a signal has come since the program has ended: somebody does not want to wait.
+    fn is_impatient(&self) -> bool {
+        let mut signals = self
+            .signals
+            .iter()
+            .filter_map(|signals| signals.read_signal().ok().flatten());
+        signals.any(|taken| taken.ssi_signo as i32 != Signal::SIGWINCH as i32)
+    }
+
     /// A visitor of a node.
     fn visitor(program: &Open) -> Result<Self, Failure> {
         let signals = match program.terminal {
@@ -171,7 +180,7 @@ pub fn window_size() -> WindowSize {
 pub fn attach(mut connection: Connection, node: &str, program: Open) -> Outcome {
     live::check_node(&connection, node)?;
     let manner = Manner::visitor(&program)?;
-    match session(&mut connection, node, program, manner, || ())? {
+    match session(&mut connection, node, program, &manner, || ())? {
         Ending::Program(End { exit, signal }) => Ok(exit.unwrap_or_else(|| SIGNAL_BASE + signal.unwrap_or_default())),
         Ending::Signal(signal) => Ok(SIGNAL_BASE + signal),
         Ending::Left => {
@@ -191,7 +200,7 @@ pub fn session(
     connection: &mut Connection,
     node: &str,
     program: Open,
-    manner: Manner,
+    manner: &Manner,
     started: impl FnOnce(),
 ) -> Result<Ending, Failure> {
     let on_terminal = program.terminal.is_some();
@@ -224,7 +233,7 @@ pub fn session(
 ///
 /// # Errors
 /// When the connection breaks.
-pub fn linger(connection: &mut Connection) -> Result<(), Failure> {
+pub fn linger(connection: &mut Connection, manner: &Manner) -> Result<(), Failure> {
     let (mut least, mut since) = (u64::MAX, Instant::now());
     loop {
         connection.send(&Request::Look(Look { tcp: true }))?;
@@ -245,6 +254,7 @@ pub fn linger(connection: &mut Connection) -> Result<(), Failure> {
         }
         match most {
             0 => return Ok(()),
+            _ if manner.is_impatient() => return Ok(()),
             1 if now > since + LINGER_FOR_ENDS => return Ok(()),
             2.. if now > since + LINGER => {
                 eprintln!("attach: warning: the peer did not take the last of what was sent");
@@ -255,11 +265,17 @@ pub fn linger(connection: &mut Connection) -> Result<(), Failure> {
     }
 }
 
-/// Waits until no program runs in a node any more.
+/// Waits until no program runs in a node any more, or a signal comes. `waiting` is called if there is one.
 ///
 /// # Errors
 /// When the connection breaks.
-pub fn wait_for_others(connection: &mut Connection, node: &str) -> Result<(), Failure> {
+pub fn wait_for_others(
+    connection: &mut Connection,
+    node: &str,
+    manner: &Manner,
+    waiting: impl FnOnce(),
+) -> Result<(), Failure> {
+    let mut waiting = Some(waiting);
     loop {
         let node = Some(node.to_owned());
         connection.send(&Request::Processes { node })?;
@@ -270,8 +286,12 @@ pub fn wait_for_others(connection: &mut Connection, node: &str) -> Result<(), Fa
                 Some(_) => {}
             }
         };
-        if found.iter().all(|process| process.pid == 1 || process.state == "Z") {
+        let is_over = |process: &Process| process.pid == 1 || process.state == "Z";
+        if found.iter().all(is_over) || manner.is_impatient() {
             return Ok(());
+        }
+        if let Some(waiting) = waiting.take() {
+            waiting();
         }
         std::thread::sleep(LOOK_FOR_OTHERS);
     }
@@ -334,7 +354,7 @@ pub enum Ending {
 
 struct Attached<'a> {
     connection: &'a mut Connection,
-    manner: Manner,
+    manner: &'a Manner,
     input_open: bool,
     /// On a terminal only.
     leave_keys: Option<LeaveKeys>,

@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> Outcome {
         write_back: args.files == Files::Host,
     };
     let engine = Engine::start(&plan, &wire)?;
-    let ended = live_with(args, &engine, &wire, program, manner, || say(args, mode, &wire));
+    let ended = live_with(args, &engine, &wire, program, &manner, || say(args, mode, &wire));
     let is_over = engine.is_over();
     let finished = engine.finish();
     wire.remove();
@@ -150,7 +150,7 @@ fn live_with(
     engine: &Engine,
     wire: &Wire,
     program: Open,
-    manner: Manner,
+    manner: &Manner,
     started: impl FnOnce(),
 ) -> Outcome {
     let mut passt = match &wire.passt {
@@ -161,9 +161,14 @@ fn live_with(
     let ended = attach::session(&mut connection, &engine.node, program, manner, started);
     if let Ok(Ending::Program(_)) = ended {
         // What a program leaves to its kernel at its end is still sent, as on any host.
-        attach::linger(&mut connection)?;
-        if args.name.is_some() {
-            attach::wait_for_others(&mut connection, &engine.node)?;
+        attach::linger(&mut connection, manner)?;
+        if let Some(name) = &args.name {
+            let waiting = || {
+                if !args.quiet {
+                    eprintln!("attach: the library kernel `{name}` stays until its last program ends, or Ctrl-C");
+                }
+            };
+            attach::wait_for_others(&mut connection, &engine.node, manner, waiting)?;
         }
     }
     let told = passt.as_mut().and_then(attachment::Passt::failure);
@@ -228,7 +233,7 @@ fn join(args: &Args, mut connection: Connection, program: Open, manner: Manner) 
             eprintln!("attach: shares the library kernel `{name}` of process {pid}");
         }
     };
-    let ended = attach::session(&mut connection, &node, program, manner, said)?;
+    let ended = attach::session(&mut connection, &node, program, &manner, said)?;
     exit_code(ended)
 }
 
