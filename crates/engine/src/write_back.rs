@@ -10,7 +10,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -106,6 +106,7 @@ struct Stat {
     mode: u32,
     uid: u32,
     gid: u32,
+    size: u64,
     mtime_ns: u64,
     ctime_ns: u64,
 }
@@ -122,6 +123,7 @@ impl Stat {
             mode: int(24),
             uid: int(28),
             gid: int(32),
+            size: long(48),
             mtime_ns: time(88),
             ctime_ns: time(104),
         }
@@ -197,11 +199,75 @@ impl WriteBack<'_> {
                 self.visit(path, children)?;
             }
             libc::S_IFREG if replaced => self.make(path, now, Some(was))?,
-            libc::S_IFREG if now.ctime_ns != was.mtime_ns => self.make(path, now, Some(was))?,
+            libc::S_IFREG if now.ctime_ns != was.mtime_ns => self.compare_files(path, was, now)?,
             libc::S_IFLNK if replaced => self.make(path, now, None)?,
             _ => {}
         }
         Ok(())
+    }
+
+    /// A file that something was done to: it may have other contents, only other attributes, or another name besides.
+    fn compare_files(&mut self, path: &[u8], was: SeenFile, now: Stat) -> Result<(), EngineError> {
+        if (now.mtime_ns, now.size) != (was.mtime_ns, was.size) {
+            return self.make_file(path, now, Some(was));
+        }
+        // Written, and its time set back? That would show.
+        let at = self.on_host(path);
+        let there = fs::symlink_metadata(&at).ok();
+        let as_seen = there.is_some_and(|there| there.is_file() && mtime_ns(&there) == was.mtime_ns);
+        if as_seen && !self.is_same(path, &at)? {
+            return self.make_file(path, now, Some(was));
+        }
+        if (was.mode, was.uid, was.gid) != (now.mode, now.uid, now.gid) {
+            self.give_attributes(path, now, None);
+        }
+        Ok(())
+    }
+
+    /// Whether a file of the node has the contents of one of the host.
+    fn is_same(&mut self, path: &[u8], at: &Path) -> Result<bool, EngineError> {
+        let Ok(mut there) = File::open(at) else {
+            return Ok(false);
+        };
+        let fd = match self.open(path)? {
+            Ok(fd) => fd,
+            Err(_) => return Ok(false),
+        };
+        let mut room = vec![0; PIECE_BYTES];
+        let same = loop {
+            let Ok(piece) = self.read(fd)? else { break false };
+            let host = &mut room[..piece.len()];
+            if piece.is_empty() {
+                break true;
+            }
+            if there.read_exact(host).is_err() || *host != piece[..] {
+                break false;
+            }
+        };
+        close_all(self.calls, &[fd])?;
+        Ok(same)
+    }
+
+    /// Opens a file of the node for reading, or an errno.
+    fn open(&mut self, path: &[u8]) -> Result<Result<i32, i64>, EngineError> {
+        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let args = vec![text(path), Argument::Value(flags as u64)];
+        let (fd, _) = self.calls.call(libc::SYS_open, args)?;
+        Ok(if fd < 0 { Err(-fd) } else { Ok(fd as i32) })
+    }
+
+    /// What comes next of an open file, nothing at its end, or an errno.
+    fn read(&mut self, from: i32) -> Result<Result<Vec<u8>, i64>, EngineError> {
+        let room = Argument::Bytes(vec![0; PIECE_BYTES]);
+        let args = vec![Argument::Value(from as u64), room, Argument::Value(PIECE_BYTES as u64)];
+        let (length, mut args) = self.calls.call(libc::SYS_read, args)?;
+        Ok(match (usize::try_from(length), args.swap_remove(1)) {
+            (Ok(length), Argument::Bytes(mut piece)) => {
+                piece.truncate(length);
+                Ok(piece)
+            }
+            _ => Err(-length),
+        })
     }
 
     /// A file, link or folder with all that is in it, as the node has it. `was`: the regular file of that name.
@@ -287,24 +353,22 @@ impl WriteBack<'_> {
                 "it was changed on the host meanwhile; now it is as the program has written it",
             );
         }
-        let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let (fd, _) = self
-            .calls
-            .call(libc::SYS_open, vec![text(path), Argument::Value(flags as u64)])?;
-        if fd < 0 {
-            self.failed(path, &errno_text(-fd));
-            return Ok(());
-        }
+        let fd = match self.open(path)? {
+            Ok(fd) => fd,
+            Err(errno) => {
+                self.failed(path, &errno_text(errno));
+                return Ok(());
+            }
+        };
         // The same file, where the program has kept it: others may have it open, or have other names for it.
         let keeps = was.is_some_and(|was| was.ino == now.ino) && there.is_some_and(|there| there.is_file());
-        let draft = Draft::beside(&at);
-        let copied = match draft.create() {
-            Ok(mut file) => self.copy(fd as i32, &mut file)?,
+        let copied = match Draft::beside(&at) {
+            Ok((draft, mut file)) => self.copy(fd, &mut file)?.map(|()| draft),
             Err(error) => Err(words(&error)),
         };
-        close_all(self.calls, &[fd as i32])?;
+        close_all(self.calls, &[fd])?;
         match copied {
-            Ok(()) => self.drafts.push((draft, path.to_vec(), now, keeps)),
+            Ok(draft) => self.drafts.push((draft, path.to_vec(), now, keeps)),
             Err(why) => self.failed(path, &why),
         }
         Ok(())
@@ -326,16 +390,14 @@ impl WriteBack<'_> {
     /// Copies an open file of process 1; why not, if it fails.
     fn copy(&mut self, from: i32, to: &mut File) -> Result<Result<(), String>, EngineError> {
         loop {
-            let room = Argument::Bytes(vec![0; PIECE_BYTES]);
-            let args = vec![Argument::Value(from as u64), room, Argument::Value(PIECE_BYTES as u64)];
-            let (length, mut args) = self.calls.call(libc::SYS_read, args)?;
-            let (Ok(length), Argument::Bytes(piece)) = (usize::try_from(length), args.swap_remove(1)) else {
-                return Ok(Err(errno_text(-length)));
+            let piece = match self.read(from)? {
+                Ok(piece) => piece,
+                Err(errno) => return Ok(Err(errno_text(errno))),
             };
-            if length == 0 {
+            if piece.is_empty() {
                 return Ok(Ok(()));
             }
-            if let Err(error) = to.write_all(&piece[..length.min(piece.len())]) {
+            if let Err(error) = to.write_all(&piece) {
                 return Ok(Err(words(&error)));
             }
         }
@@ -532,49 +594,46 @@ fn remove_file(path: &Path) -> io::Result<()> {
 
 /// A file in the making, beside the one it is for; it goes with this unless it was put there.
 #[derive(Debug)]
-struct Draft(PathBuf);
+struct Draft(Option<PathBuf>);
 
 impl Draft {
-    fn beside(at: &Path) -> Self {
+    /// With the file, to be written.
+    fn beside(at: &Path) -> io::Result<(Self, File)> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let name = format!(
-            ".windtunnel-{}-{}.tmp",
-            std::process::id(),
-            COUNT.fetch_add(1, Ordering::Relaxed)
-        );
-        Self(at.with_file_name(name))
-    }
-
-    fn create(&self) -> io::Result<File> {
-        remove_file(&self.0)?;
-        OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&self.0)
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = at.with_file_name(format!(".windtunnel-{}-{number}.tmp", std::process::id()));
+        let create = || {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600).open(&path)
+        };
+        let created = match create() {
+            // One that a killed run of the same number left.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_file(&path).and_then(|()| create()),
+            created => created,
+        };
+        Ok((Self(Some(path.clone())), created?))
     }
 
     /// Makes it the file at `at`, or that file's contents if it is to stay the same file.
-    fn put(&self, at: &Path, keeps: bool) -> io::Result<File> {
-        if !keeps {
-            fs::rename(&self.0, at)?;
-            return OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(at);
-        }
+    fn put(mut self, at: &Path, keeps: bool) -> io::Result<File> {
+        let path = self.0.as_ref().expect("it is put once");
         let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .truncate(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(at)?;
-        io::copy(&mut File::open(&self.0)?, &mut file)?;
+        options.write(true).custom_flags(libc::O_NOFOLLOW);
+        if !keeps {
+            fs::rename(path, at)?;
+            self.0 = None;
+            return options.open(at);
+        }
+        let mut file = options.truncate(true).open(at)?;
+        io::copy(&mut File::open(path)?, &mut file)?;
         Ok(file)
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // It has become the file, or what went wrong with it was told.
-        let _ = fs::remove_file(&self.0);
+        // What went wrong with it was told.
+        let _ = self.0.take().map(fs::remove_file);
     }
 }
 
