@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Program
+from conftest import ROOT, Program
 
 PATIENCE_S = 60
 NODE = """\
@@ -384,3 +384,28 @@ def test_an_address_in_use_and_a_missing_right_are_told(
         without = ["capsh", "--drop=cap_net_admin,cap_net_raw", "--", "-c", command]
         plain = subprocess.run(without, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
         assert plain.returncode == 2 and right in plain.stderr and "hint:" in plain.stderr, plain.stderr
+
+
+def test_a_virtual_machine_is_part_of_the_network(
+    engine: Path, attempt: Callable[..., Program], tmp_path: Path
+) -> None:
+    """The example: a Linux in QEMU pings and fetches, and is fetched from; and what it sent is repeated without it."""
+    for tool in ("qemu-system-x86_64", "busybox", "nginx", "curl", "apt-get"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not on this host; scripts/setup-system vm examples installs it")
+    example = ROOT / "examples/live/30-vm"
+    env = {**os.environ, "WINDTUNNEL": str(engine)}
+    done = subprocess.run(
+        [example, tmp_path / "out"], check=False, capture_output=True, text=True, timeout=5 * PATIENCE_S, env=env
+    )
+    if "cannot fetch" in done.stderr or "the distribution offers no" in done.stderr:
+        pytest.skip(f"no kernel for the machine: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    assert "5 packets received" in done.stdout and "hello from the node" in done.stdout, done.stdout
+    assert min(float(value) for value in re.findall(r"time=([0-9.]+) ms", done.stdout)) >= 22.0, done.stdout
+    pages = re.findall(r"^(?:vm|node): page ([0-9a-f]{64})", done.stdout, re.MULTILINE)
+    assert len(pages) == 2 and pages[0] == pages[1], done.stdout
+    scenario = example.with_name("30-vm.yaml")
+    again = attempt("run", scenario, "--out", tmp_path / "again", "--quiet", "--replay", tmp_path / "out")
+    assert again.code == 128 + signal.SIGINT, again.stderr
+    assert read(tmp_path / "again")["digest"] == read(tmp_path / "out")["digest"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A node on the host's own address, beside the host's programs. A network namespace of the test's own stands for the host."""
+"""A node on the host's own address, beside the host's programs. A network namespace of the test's stands for the host."""
 
 from __future__ import annotations
 
@@ -56,7 +56,14 @@ class Site:
 
     def state(self) -> str:
         """All of the host that a run could change."""
-        looks = ["nft list ruleset", "ip -details link", "ip -brief address", "ip route", "ss -Hanp", "ss -Hanp --packet"]
+        looks = [
+            "nft list ruleset",
+            "ip -details link",
+            "ip -brief address",
+            "ip route",
+            "ss -Hanp",
+            "ss -Hanp --packet",
+        ]
         return "".join(self.run(self.host, *look.split()).stdout for look in looks)
 
     def scenario(self, folder: Path, exec_: str, stop: str = "8s") -> Path:
@@ -168,7 +175,9 @@ def test_nothing_resets_what_is_the_nodes(engine: Path, site: Site, page: str, t
 
 
 def test_a_wrong_source_is_dropped_and_counted(engine: Path, site: Site, tmp_path: Path) -> None:
-    send = "import socket; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', {})); s.sendto(b'x', ('192.0.2.2', 9))"
+    send = (
+        "import socket as n; s = n.socket(n.AF_INET, n.SOCK_DGRAM); s.bind(('', {})); s.sendto(b'x', ('192.0.2.2', 9))"
+    )
     scenario = site.scenario(tmp_path, f'python3 -c "{send.format(53)}"; python3 -c "{send.format(40_005)}"')
     command = site.command(site.host, engine, "run", scenario, "--out", tmp_path / "out", "--quiet")
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
