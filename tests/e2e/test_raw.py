@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A node on the host's own address, beside the host's programs. A network namespace of the test's stands for the host."""
+"""A node on the host's own address, beside the host's programs. A namespace of the test's stands for the host."""
 
 from __future__ import annotations
 
