@@ -150,6 +150,38 @@ class Hello(TypedDict):
     """Version of windtunnel."""
 
 
+class _LatenessSummaryKeys(TypedDict):
+    histogram: list[list[int]]
+    """Pairs of a lateness, ns, and of how many windows were that late at most, and later than the pair before
+    says."""
+    late_windows: int
+    """Those of them that were late."""
+    limit_ns: int
+    """Beyond this a window is late, ns."""
+    max_ns: int
+    """The latest one, ns."""
+    nodes: list[NodeLateness]
+    """The same by node."""
+    p50_ns: int
+    """Half of the windows were not later than this, ns."""
+    p99_ns: int
+    """99 of 100 were not, ns."""
+    slipped_ns: int
+    """By how much it is behind the wall clock through that, ns."""
+    slips: int
+    """How often the run was so late that it gave up catching up."""
+    windows: int
+    """Windows, for each node."""
+
+
+class LatenessSummary(_LatenessSummaryKeys, total=False):
+    """How late events began, by the host's clock. A window counts once for each node that has something to do in
+    it."""
+
+    preempted_by_wall_clock: int
+    """How often programs that computed made way by the wall clock."""
+
+
 class LinkState(TypedDict):
     """A link."""
 
@@ -185,6 +217,28 @@ class Look(TypedDict, total=False):
 
     tcp: bool
     """Whether to list TCP connections."""
+
+
+class _NodeLatenessKeys(TypedDict):
+    late_windows: int
+    """As there."""
+    max_ns: int
+    """As there, ns."""
+    node: str
+    """Its name."""
+    p50_ns: int
+    """As there, ns."""
+    p99_ns: int
+    """As there, ns."""
+    windows: int
+    """As in `LatenessSummary`."""
+
+
+class NodeLateness(_NodeLatenessKeys, total=False):
+    """How late a node was."""
+
+    preempted_by_wall_clock: int
+    """How often its programs did."""
 
 
 class NodePower(TypedDict):
@@ -469,6 +523,8 @@ class State(_StateKeys, total=False):
 
     held: Ended | None
     """Why the run has come to its end, if it is only held for its visitors."""
+    lateness: LatenessSummary | None
+    """How late it has been so far, as in the summary; only if it goes with the wall clock."""
     tcp: list[dict[str, Any]]
     """TCP connections of all nodes, a row each with the columns of tcp.csv; empty unless asked for."""
 

@@ -469,3 +469,46 @@ def test_a_run_that_was_preempted_says_that_it_cannot_be_repeated(
     again = attempt("run", calm, "--out", tmp_path / "calm-again", "--replay", recorded)
     assert again.code == 0 and "this replay can differ" not in again.stdout, again.stderr
     assert read(tmp_path / "calm-again")["digest"] == read(tmp_path / "calm")["digest"]
+
+
+def test_ps_and_top_say_how_late_a_run_is(engine: Path, attempt: Callable[..., Program], tmp_path: Path) -> None:
+    scenario, out = tmp_path / "idle.yaml", tmp_path / "out"
+    scenario.write_text(IDLE.replace("sleep 20", "ping -i 0.1 h2").replace("30s", "1h"), encoding="utf-8")
+    live = Live(engine, scenario, out)
+    try:
+        wait_until(lambda: (out / "control.sock").is_symlink(), "the control socket")
+        time.sleep(1)
+        table = attempt("ps", "--run", out).stdout.splitlines()
+        by_node = attempt("ps", "--run", out, "--lateness").stdout.splitlines()
+        one = json.loads(attempt("ps", "--run", out, "--lateness", "--json", "h1").stdout)
+        top = attempt("top", "--run", out, "--once", "--interval", "100ms").stdout
+        state = json.loads(attempt("top", "--run", out, "--json").stdout)
+        live.stop()
+    finally:
+        live.kill()
+    assert table[0].split()[0] == "NODE" and "ping -i 0.1 h2" in table[1]
+    words = r"late: 99 % within [\d.]+ \S+, most [\d.]+ \S+, \d+ of \d+ windows beyond 1.0 ms, \d+ slips"
+    assert re.fullmatch(words, table[-1]) and re.fullmatch(words, by_node[-1]), (table, by_node)
+    assert [row.split()[0] for row in by_node[:-1]] == ["NODE", "h1", "h2"]
+    assert re.search(words, top.splitlines()[0]), top
+    [node] = one["nodes"]
+    assert node["node"] == "h1" and 0 < node["windows"] < one["windows"], one
+    # What is shown last is what the summary goes on from.
+    summary = read(out)["lateness"]
+    assert one["windows"] <= state["lateness"]["windows"] <= summary["windows"]
+    assert state["lateness"]["max_ns"] <= summary["max_ns"]
+
+
+def test_a_run_in_virtual_time_is_not_late(engine: Path, attempt: Callable[..., Program], tmp_path: Path) -> None:
+    scenario, out = tmp_path / "virtual.yaml", tmp_path / "out"
+    scenario.write_text(IDLE.replace("mode: realtime, ", "").replace("sleep 20", "sleep 1"), encoding="utf-8")
+    process = subprocess.Popen([engine, "run", scenario, "--out", out, "--quiet", "--hold"])
+    try:
+        wait_until(lambda: (out / "control.sock").is_symlink(), "the control socket")
+        refused = attempt("ps", "--run", out, "--lateness")
+        assert refused.code == 2 and "virtual time, in which nothing is late" in refused.stderr, refused.stderr
+        assert "late" not in attempt("ps", "--run", out).stdout
+        assert "lateness" not in json.loads(attempt("top", "--run", out, "--json").stdout)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=PATIENCE_S)

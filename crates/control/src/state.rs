@@ -3,7 +3,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use windtunnel_results::{Ended, LinkSummary};
+use windtunnel_results::{Ended, LatenessSummary, LinkSummary};
 
 /// What somebody wants to see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -30,6 +30,9 @@ pub struct State {
     /// TCP connections of all nodes, a row each with the columns of tcp.csv; empty unless asked for.
     #[serde(default)]
     pub tcp: Vec<serde_json::Map<String, serde_json::Value>>,
+    /// How late it has been so far, as in the summary; only if it goes with the wall clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<LatenessSummary>,
 }
 
 /// A node.

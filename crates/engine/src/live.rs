@@ -22,12 +22,12 @@ use windtunnel_control::{
     Recording, Refusal, Reply, Request, signal_problem,
 };
 use windtunnel_process::trap::host_clock_ns;
-use windtunnel_results::{ChangedBy, Ended, OutDir};
+use windtunnel_results::{ChangedBy, Ended, LatenessSummary, OutDir};
 use windtunnel_scenario::{Action, Scenario};
 
 use crate::error::EngineError;
 use crate::event::Source;
-use crate::lateness::{Clock, Slips};
+use crate::lateness::{self, Clock};
 use crate::links::Links;
 use crate::machine::Machines;
 use crate::measure::Measure;
@@ -292,12 +292,21 @@ impl Live {
 
     /// Time goes on no more.
     pub fn stop_clock(&mut self) {
-        self.wall.slicer = None;
+        if let Some(slicer) = &mut self.wall.slicer {
+            slicer.rest();
+        }
     }
 
-    /// How often the run was too late to catch up.
-    pub fn slips(&self) -> Slips {
-        self.wall.slips
+    /// How late the run was, if it goes with the wall clock.
+    pub fn lateness(&self, nodes: &[Node]) -> Option<LatenessSummary> {
+        self.clock()?;
+        let slicer = self.wall.slicer.as_ref();
+        let preempted = |node: &Node| slicer.map_or(0, |slicer| slicer.times(node.number));
+        let nodes = nodes
+            .iter()
+            .filter_map(|node| Some((node.name(), &**node.lateness.as_ref()?, preempted(node))));
+        let limit_ns = self.identity.scenario.run.realtime.late_limit.as_ns();
+        Some(lateness::summary(nodes, limit_ns, self.wall.slips))
     }
 
     fn stop_flag_is_set(&self) -> bool {

@@ -624,11 +624,7 @@ impl Simulation {
 
     /// How late the run was, if it went with the wall clock, with warnings if that was too late.
     fn lateness(&self, at_ns: u64) -> Option<LatenessSummary> {
-        self.live.clock()?;
-        let nodes = self.nodes.iter();
-        let preempted = |node: &Node| self.books.shared.preemption.slices().times(node.number);
-        let nodes = nodes.filter_map(|node| Some((node.name(), &**node.lateness.as_ref()?, preempted(node))));
-        let lateness = lateness::summary(nodes, self.late_limit_ns, self.live.slips());
+        let lateness = self.live.lateness(&self.nodes)?;
         for (code, text) in lateness::warnings(&lateness) {
             self.books.shared.warn(at_ns, code, None, &text);
         }

@@ -203,6 +203,11 @@ impl Slicer {
         self.ticks.set(if pacer.is_some() { TICK_NS } else { TICK_BEFORE_NS });
     }
 
+    /// How often programs of a node made way.
+    pub fn times(&self, node: u32) -> u64 {
+        self.shared.preemption.slices().times(node)
+    }
+
     /// The run is about to sleep.
     pub fn rest(&mut self) {
         if self.since_ns.take().is_some() {

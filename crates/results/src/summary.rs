@@ -165,7 +165,7 @@ pub struct PortSummary {
 }
 
 /// How late events began, by the host's clock. A window counts once for each node that has something to do in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LatenessSummary {
     /// Beyond this a window is late, ns.
@@ -194,7 +194,7 @@ pub struct LatenessSummary {
 }
 
 /// How late a node was.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NodeLateness {
     /// Its name.

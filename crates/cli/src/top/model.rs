@@ -256,6 +256,7 @@ pub mod tests {
                 b_to_a_now: now,
             }],
             tcp: vec![tcp],
+            lateness: None,
         }
     }
 

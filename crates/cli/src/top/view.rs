@@ -9,6 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState, Tabs};
 
 use super::model::{Connection, KEPT, LinkRow, Model, si, span};
+use windtunnel_results::LatenessSummary;
 
 /// What is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,14 +100,35 @@ fn headline(model: &Model) -> String {
         Some(ended) => format!("held at its end ({})", ended.as_str()),
         None => format!("of {} s", state.stop_ns as f64 / 1e9),
     };
+    let late = state
+        .lateness
+        .as_ref()
+        .map_or_else(String::new, |lateness| format!("  {}", lateness_line(lateness)));
     let running: usize = state.nodes.iter().map(|node| node.programs.len()).sum();
     format!(
-        "{}  {:.3} s {stands}  {:.2} x the wall clock  {} nodes  {running} programs run",
+        "{}  {:.3} s {stands}  {:.2} x the wall clock  {} nodes  {running} programs run{late}",
         model.scenario,
         state.at_ns as f64 / 1e9,
         model.speed,
         state.nodes.len()
     )
+}
+
+/// How late a run is that goes with the wall clock.
+pub fn lateness_line(lateness: &LatenessSummary) -> String {
+    let mut line = format!(
+        "late: 99 % within {}, most {}, {} of {} windows beyond {}, {} slips",
+        span(lateness.p99_ns as f64),
+        span(lateness.max_ns as f64),
+        lateness.late_windows,
+        lateness.windows,
+        span(lateness.limit_ns as f64),
+        lateness.slips
+    );
+    if lateness.preempted_by_wall_clock > 0 {
+        let _ = write!(line, ", programs preempted {} times", lateness.preempted_by_wall_clock);
+    }
+    line
 }
 
 fn footline(model: &Model, choice: &Choice) -> Vec<Span<'static>> {

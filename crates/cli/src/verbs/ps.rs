@@ -2,13 +2,17 @@
 
 use crate::failure::{Failure, Outcome};
 use crate::live;
+use crate::top::model::span;
+use crate::top::view::lateness_line;
 use clap_complete::engine::ArgValueCompleter;
 use windtunnel_base::SimTime;
-use windtunnel_control::{FromRun, Process, Reply, Request};
+use windtunnel_control::{Connection, FromRun, Look, Process, Reply, Request};
+use windtunnel_results::LatenessSummary;
 
 /// List the processes of a live run
 ///
-/// START is virtual time. To look is to enter the nodes, so it is written to input.jsonl like what is typed.
+/// START is virtual time. To look is to enter the nodes, so it is written to input.jsonl like what is typed; --lateness enters none.
+/// Of a run in real time, the line at the end says how late it is.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Node; all nodes if none is given
@@ -16,6 +20,9 @@ pub struct Args {
     node: Option<String>,
     #[command(flatten)]
     which: live::Which,
+    /// Show how late the run and its nodes are by the wall clock instead, of a run in real time
+    #[arg(long)]
+    lateness: bool,
     /// Print as JSON
     #[arg(long)]
     json: bool,
@@ -26,6 +33,10 @@ pub fn run(args: &Args) -> Outcome {
     let mut connection = args.which.connect()?;
     if let Some(node) = &args.node {
         live::check_node(&connection, node)?;
+    }
+    let lateness = lateness(&mut connection)?;
+    if args.lateness {
+        return print_lateness(args, lateness);
     }
     let node = args.node.clone();
     connection.send(&Request::Processes { node })?;
@@ -41,7 +52,59 @@ pub fn run(args: &Args) -> Outcome {
     if args.json {
         return super::print_json(&processes);
     }
-    super::print(&table(&processes))
+    let late = lateness.map_or_else(String::new, |lateness| format!("{}\n", lateness_line(&lateness)));
+    super::print(&(table(&processes) + &late))
+}
+
+/// How late the run is; none: it does not go with the wall clock.
+fn lateness(connection: &mut Connection) -> Result<Option<LatenessSummary>, Failure> {
+    connection.send(&Request::Look(Look { tcp: false }))?;
+    match connection.receive()? {
+        Some(FromRun::Reply(Reply::State(state))) => Ok(state.lateness),
+        Some(FromRun::Reply(Reply::RunOver)) | None => Err(live::over("the run has ended".into(), "")),
+        Some(other) => Err(Failure::crash(format!("the run sent {other:?} for how it stands"))),
+    }
+}
+
+fn print_lateness(args: &Args, lateness: Option<LatenessSummary>) -> Outcome {
+    let Some(mut lateness) = lateness else {
+        return Err(Failure::user("this run is in virtual time, in which nothing is late")
+            .hint("`--lateness` is for runs in real time"));
+    };
+    if let Some(node) = &args.node {
+        lateness.nodes.retain(|row| row.node == *node);
+    }
+    if args.json {
+        return super::print_json(&lateness);
+    }
+    super::print(&lateness_table(&lateness))
+}
+
+fn lateness_table(lateness: &LatenessSummary) -> String {
+    let width = lateness
+        .nodes
+        .iter()
+        .map(|row| row.node.len())
+        .max()
+        .unwrap_or(0)
+        .max("NODE".len());
+    let mut text = format!(
+        "{:<width$}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  PREEMPTED\n",
+        "NODE", "WINDOWS", "LATE", "50 %", "99 %", "MOST"
+    );
+    for row in &lateness.nodes {
+        text += &format!(
+            "{:<width$}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {}\n",
+            row.node,
+            row.windows,
+            row.late_windows,
+            span(row.p50_ns as f64),
+            span(row.p99_ns as f64),
+            span(row.max_ns as f64),
+            row.preempted_by_wall_clock
+        );
+    }
+    text + &format!("{}\n", lateness_line(lateness))
 }
 
 fn table(processes: &[Process]) -> String {

@@ -30,6 +30,7 @@ impl Live {
                 true => tcp(network.nodes, at_ns)?,
                 false => Vec::new(),
             },
+            lateness: self.lateness(network.nodes),
         })
     }
 }
