@@ -512,3 +512,81 @@ def test_a_run_in_virtual_time_is_not_late(engine: Path, attempt: Callable[..., 
     finally:
         process.send_signal(signal.SIGINT)
         process.wait(timeout=PATIENCE_S)
+
+
+def policies(pid: int) -> set[tuple[int, int]]:
+    """Scheduling policy and real-time priority of each thread of a process."""
+    found = set()
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        fields = stat.read_text(encoding="ascii").rsplit(")", 1)[1].split()
+        found.add((int(fields[38]), int(fields[37])))
+    return found
+
+
+def without(capabilities: str) -> list[str]:
+    """What a command begins with that has no such capabilities nor limits in their place."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None or shutil.which("prlimit") is None:
+        pytest.skip("taking capabilities away needs root, setpriv and prlimit")
+    limits = ["prlimit", "--rtprio=0", "--memlock=65536"]
+    return [*limits, "setpriv", f"--bounding-set={capabilities}", f"--inh-caps={capabilities}"]
+
+
+def test_priority_goes_before_ordinary_programs_and_leaves_them_something(
+    engine: Path, attempt: Callable[..., Program], tmp_path: Path
+) -> None:
+    doctor = json.loads(attempt("doctor", "--json").stdout)
+    [check] = [check for check in doctor["checks"] if check["name"] == "priority in real time"]
+    if check["state"] != "ok":
+        pytest.skip(f"this host grants no priority: {check['detail']}")
+    scenario, out = busy(tmp_path), tmp_path / "out"
+    process = subprocess.Popen([engine, "run", scenario, "--out", out, "--quiet", "--priority"])
+    try:
+        # The simulation, and the watchdog before it.
+        wait_until(lambda: {(1, 10), (1, 11)} <= policies(process.pid), "SCHED_FIFO")
+        status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+        locked = re.search(r"^VmLck:\s+(\d+) kB", status, re.MULTILINE)
+        assert locked is not None and int(locked[1]) > 1000, status
+        time.sleep(1)
+        before, began = cpu_seconds(process.pid), time.monotonic()
+        time.sleep(3)
+        share = (cpu_seconds(process.pid) - before) / (time.monotonic() - began)
+        # Two programs compute without end in it.
+        assert share <= 0.96, share
+        assert process.wait(timeout=PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert read(out)["lateness"]["preempted_by_wall_clock"] > 1000
+
+
+@pytest.mark.parametrize(
+    ("lacks", "words"),
+    [
+        ("-sys_nice", ("SCHED_FIFO", "CAP_SYS_NICE, or RLIMIT_RTPRIO of at least 11, which is 0", "ulimit -r")),
+        (
+            "-ipc_lock",
+            ("lock its memory", "CAP_IPC_LOCK, or RLIMIT_MEMLOCK of `unlimited`, which is 65536", "ulimit -l"),
+        ),
+    ],
+)
+def test_priority_that_the_host_refuses_is_told_before_the_run(
+    engine: Path, tmp_path: Path, lacks: str, words: tuple[str, ...]
+) -> None:
+    scenario, out = tmp_path / "idle.yaml", tmp_path / "out"
+    scenario.write_text(IDLE.replace("mode: realtime", "mode: realtime, priority: true"), encoding="utf-8")
+    prefix = without(lacks)
+    command = [*prefix, str(engine), "run", str(scenario), "--out", str(out)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 2 and not out.exists(), done.stderr
+    assert all(word in done.stderr for word in words) and "hint:" in done.stderr, done.stderr
+    doctor = subprocess.run([*prefix, engine, "doctor"], check=False, capture_output=True, text=True)
+    line = next(line for line in doctor.stdout.splitlines() if "priority in real time" in line)
+    assert line.startswith("limited") and words[1] in line, line
+
+
+def test_priority_is_for_real_time(attempt: Callable[..., Program], tmp_path: Path) -> None:
+    scenario = tmp_path / "virtual.yaml"
+    scenario.write_text(IDLE.replace("mode: realtime, ", ""), encoding="utf-8")
+    done = attempt("run", scenario, "--out", tmp_path / "out", "--priority")
+    assert done.code == 2 and "`--priority` is for runs on the wall clock" in done.stderr
+    assert "hint: write `run: {mode: realtime}`" in done.stderr

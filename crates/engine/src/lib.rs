@@ -42,6 +42,7 @@ mod samples;
 mod shared;
 mod slices;
 mod terminal;
+mod urgency;
 mod visit;
 mod watchdog;
 mod window;

@@ -36,6 +36,7 @@ use crate::outside::Outside;
 use crate::pacer::Pacer;
 use crate::slices::Slicer;
 use crate::terminal::refusal;
+use crate::urgency::Urgency;
 use crate::window::Windows;
 use breaks::Breaks;
 use drive::Driver;
@@ -72,6 +73,8 @@ pub struct LiveOptions {
     pub live_at_ns: u64,
     /// The last part of each wait for the wall clock, which is spent awake, ns.
     pub spin_ns: u64,
+    /// Whether it goes before ordinary programs of the host in real time; to be tried before.
+    pub priority: bool,
 }
 
 /// What a run knows of itself, for its log.
@@ -290,8 +293,16 @@ impl Live {
         self.wall.slicer = Some(slicer);
     }
 
+    /// The run goes before ordinary programs of the host.
+    pub fn go_first(&mut self, urgency: Urgency) {
+        self.wall.urgency = Some(urgency);
+    }
+
     /// Time goes on no more.
     pub fn stop_clock(&mut self) {
+        if let Some(urgency) = &self.wall.urgency {
+            urgency.end();
+        }
         if let Some(slicer) = &mut self.wall.slicer {
             slicer.rest();
         }

@@ -36,6 +36,7 @@ use crate::programs::Programs;
 use crate::roots::Roots;
 use crate::shared::{Progress, Shared};
 use crate::slices::Slicer;
+use crate::urgency::Urgency;
 use crate::watchdog::Watchdog;
 use crate::window::{Outbox, Step, Windows};
 use crate::write_back::{OwnFiles, write_back};
@@ -113,6 +114,7 @@ pub struct Simulation {
     /// From which virtual time on the run went with the wall clock, and how long it took until then, ns; none: from its start, or never.
     went_live: Option<(u64, u64)>,
     preempt: Preempt,
+    priority: bool,
     debug: Option<DebugHooks>,
     files: Arc<windtunnel_process::Shared>,
     machines: Machines,
@@ -172,6 +174,7 @@ impl Simulation {
         let mut books = build::books(scenario, &options);
         books.out.write_manifest(&books.manifest)?;
         let mut live = std::mem::take(&mut options.live);
+        let priority = live.priority;
         if !live.not_deterministic.is_empty() {
             let text = format!(
                 "the run that was recorded depended on its host, so this replay can differ from it, also in its digest: {}",
@@ -217,6 +220,7 @@ impl Simulation {
                 late_limit_ns: scenario.run.realtime.late_limit.as_ns(),
                 went_live: None,
                 preempt: scenario.run.preempt,
+                priority,
                 debug,
                 files: parts.files,
                 machines: parts.machines,
@@ -275,6 +279,9 @@ impl Simulation {
                 node.lateness = Some(Box::new(Lateness::new(clock.clone(), self.late_limit_ns)));
             }
             self.slice_programs()?;
+            if self.priority {
+                self.live.go_first(Urgency::new(self.books.shared.clone()));
+            }
         }
         let mut events = std::mem::take(&mut self.events).into_iter().peekable();
         let mut lookahead_ns = Links::lookahead_ns(&self.nodes);

@@ -42,6 +42,8 @@ pub struct Shared {
     pub busy_nodes: AtomicUsize,
     /// Number of the simulation thread; 0: it has not begun.
     pub simulation_tid: AtomicI32,
+    /// Since when the current turn of a run lasts that goes before ordinary programs, on the host's monotonic clock, ns; 0: it does not.
+    pub urgent_since_ns: AtomicU64,
     /// Counts entries and calls out of kernels: as long as it grows, no program is stuck.
     pulse: AtomicU64,
     /// Node whose kernel or program runs, or [`NOWHERE`].
@@ -62,6 +64,7 @@ impl Shared {
             nodes,
             busy_nodes: AtomicUsize::new(0),
             simulation_tid: AtomicI32::new(0),
+            urgent_since_ns: AtomicU64::new(0),
             pulse: AtomicU64::new(0),
             inside: AtomicU32::new(NOWHERE),
             preemption: Preemption::default(),

@@ -23,6 +23,7 @@ use windtunnel_scenario::Preempt;
 use crate::error::EXIT_BROKEN;
 use crate::preempt::{BUDGET_MIN, Order, SLICE_NS, Waited, Want};
 use crate::shared::Shared;
+use crate::urgency::Guard;
 
 const NS_PER_S: u64 = 1_000_000_000;
 /// How often the thread is looked at.
@@ -124,6 +125,7 @@ fn watch(shared: &Shared, words: &LastWords, watched: &Watched, habits: Habits) 
     let (look_every, patience_ns) = (habits.look_every, habits.patience_ns);
     let mut judge = Judge::new(habits);
     let mut eager_until = Instant::now();
+    let mut guard = Guard::default();
     loop {
         let eager = Instant::now() < eager_until || stop_flag.load(Ordering::Relaxed);
         let patience = match eager {
@@ -138,6 +140,7 @@ fn watch(shared: &Shared, words: &LastWords, watched: &Watched, habits: Habits) 
             }
             Waited::Long => {}
         }
+        guard.look(shared);
         let (pulse, Some(node)) = shared.watch() else {
             judge.outside();
             continue;

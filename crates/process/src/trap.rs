@@ -17,6 +17,7 @@ mod cpuid;
 mod handler;
 pub mod inherited;
 mod kill;
+pub mod priority;
 mod stop;
 mod tick;
 mod wild;

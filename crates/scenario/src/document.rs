@@ -60,6 +60,9 @@ pub(crate) struct RunDoc {
     /// In real time: so long before a window is due the run waits busily instead of asleep, at most 1ms; 0s by default.
     #[schemars(with = "Option<DurationText>")]
     pub spin: Option<Text>,
+    /// In real time: whether the run goes before all ordinary programs of the host (SCHED_FIFO) and locks the engine's memory; not by default.
+    /// The host has to allow it.
+    pub priority: Option<bool>,
     /// Virtual time at which the run ends.
     #[schemars(with = "DurationText")]
     pub stop: Text,

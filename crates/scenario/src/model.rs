@@ -89,6 +89,8 @@ pub struct Realtime {
     pub late_limit: SimDuration,
     /// The last part of a wait that is spent awake.
     pub spin: SimDuration,
+    /// Whether it goes before ordinary programs of the host.
+    pub priority: bool,
 }
 
 impl Default for Realtime {
@@ -98,6 +100,7 @@ impl Default for Realtime {
             live_at: SimDuration::ZERO,
             late_limit: SimDuration::from_ms(1),
             spin: SimDuration::ZERO,
+            priority: false,
         }
     }
 }

@@ -12,7 +12,7 @@ fn parse(text: &str) -> Result<Scenario, String> {
 
 fn with(ports: &str, links: &str) -> Result<Scenario, String> {
     parse(&format!(
-        "version: 1\nrun: {{stop: 1s, mode: realtime, spin: 50us, late_limit: 2ms}}\ndefaults: {{link: {{rate: 1Gbit, delay: 1ms}}}}\n\
+        "version: 1\nrun: {{stop: 1s, mode: realtime, spin: 50us, late_limit: 2ms, priority: true}}\ndefaults: {{link: {{rate: 1Gbit, delay: 1ms}}}}\n\
          addressing: auto\nrouting: auto\nports: {ports}\nnodes: {{h1: {{}}, r1: {{kind: router}}, s1: {{kind: switch}}}}\nlinks: {links}\n"
     ))
 }
@@ -59,6 +59,7 @@ fn every_kind_is_read() {
     assert!(scenario.run.realtime.wanted);
     assert_eq!(scenario.run.realtime.spin, SimDuration::from_us(50));
     assert_eq!(scenario.run.realtime.late_limit, SimDuration::from_ms(2));
+    assert!(scenario.run.realtime.priority);
 }
 
 #[test]

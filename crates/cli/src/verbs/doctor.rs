@@ -5,6 +5,7 @@ use crate::host::{self, Check, State};
 use crate::kernels;
 use serde::Serialize;
 use std::path::Path;
+use windtunnel_process::trap::priority;
 
 /// Say what this host can and cannot do
 ///
@@ -47,6 +48,7 @@ pub fn run(args: &Args) -> Outcome {
     let mut checks = host::checks(&capabilities);
     checks.extend(kernel_checks());
     checks.push(programs());
+    checks.push(priority_check());
     checks.extend(windtunnel_ports::availability().iter().map(port_check));
     checks.push(attach());
     let ok = checks.iter().all(|check| check.state != State::Missing);
@@ -80,6 +82,14 @@ fn render(report: &Report) -> String {
         "Scenarios can run here.\n"
     } else {
         "Scenarios cannot run here yet.\n"
+    }
+}
+
+/// What `--priority` needs; nothing else does.
+fn priority_check() -> Check {
+    match priority::try_priority() {
+        Ok(()) => Check::ok("priority in real time", "SCHED_FIFO and locked memory"),
+        Err(error) => Check::not_ok("priority in real time", State::Limited, error.to_string(), error.hint()),
     }
 }
 

@@ -19,6 +19,7 @@ use windtunnel_engine::{
 };
 use windtunnel_images::{Cache, ImageError, Unpacker};
 use windtunnel_process::trap::inherited;
+use windtunnel_process::trap::priority::{self, PriorityError};
 use windtunnel_results::{Ended, ExistingFiles, Manifest, OutDir};
 use windtunnel_scenario::Scenario;
 
@@ -59,6 +60,9 @@ pub struct Args {
     /// Go with the wall clock from this virtual time on, and as fast as can be until then, instead of what the scenario says: 60s
     #[arg(long, value_name = "TIME", conflicts_with_all = ["drive", "replay"])]
     live_at: Option<SimDuration>,
+    /// In real time, go before all ordinary programs of the host (SCHED_FIFO), and lock the engine's memory: the host has to allow it, and keeps a tenth of the processor
+    #[arg(long)]
+    priority: bool,
     /// Let a program decide how time goes on, as the Python package does: nothing happens until one has taken the wheel at the control socket, and the run ends when it lets go
     #[arg(long, conflicts_with_all = ["hold", "realtime", "replay"])]
     drive: bool,
@@ -110,6 +114,7 @@ impl Args {
             hold: false,
             realtime: false,
             live_at: None,
+            priority: false,
             drive: false,
             platform: Platform::Virtual,
             isolate: false,
@@ -180,6 +185,7 @@ pub fn run(args: &Args) -> Outcome {
             "a run that goes with the wall clock (`run: {mode: realtime}`) cannot be driven",
         ));
     }
+    let priority = wants_priority(args, &scenario, realtime)?;
     if args.pcapng || scenario.run.pcapng {
         scenario.set_pcapng();
     }
@@ -238,6 +244,7 @@ pub fn run(args: &Args) -> Outcome {
             bell,
             live_at_ns: scenario.run.realtime.live_at.as_ns(),
             spin_ns: scenario.run.realtime.spin.as_ns(),
+            priority,
         },
         write_back: false,
     };
@@ -258,6 +265,23 @@ pub fn run(args: &Args) -> Outcome {
         }
         None => Err(after_panic(&out, isolated)),
     }
+}
+
+/// Whether the run goes before ordinary programs, which the host was asked for then.
+fn wants_priority(args: &Args, scenario: &Scenario, realtime: bool) -> Result<bool, Failure> {
+    if args.priority && !realtime {
+        return Err(
+            Failure::user("`--priority` is for runs on the wall clock, and this one is in virtual time")
+                .hint("write `run: {mode: realtime}` or give `--realtime`"),
+        );
+    }
+    let wanted = realtime && (args.priority || scenario.run.realtime.priority);
+    if wanted {
+        let refused = |error: PriorityError| Failure::user(error.to_string()).hint(error.hint());
+        priority::try_priority().map_err(refused)?;
+        priority::lock_memory().map_err(refused)?;
+    }
+    Ok(wanted)
 }
 
 /// What `--replay` names.
@@ -305,6 +329,7 @@ fn run_on_host(args: &Args, scenario: &Scenario) -> Outcome {
         ("--hold", args.hold),
         ("--realtime", args.realtime),
         ("--live-at", args.live_at.is_some()),
+        ("--priority", args.priority),
         ("--drive", args.drive),
         ("--isolate", args.isolate),
         ("--replay", args.replay.is_some()),

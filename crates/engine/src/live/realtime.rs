@@ -12,6 +12,7 @@ use crate::error::EngineError;
 use crate::lateness::{Clock, Slips};
 use crate::pacer::Pacer;
 use crate::slices::Slicer;
+use crate::urgency::Urgency;
 
 /// How long to sleep at most before looking at the stop flag again, ns, where nobody rings a bell then.
 const NAP_NS: u64 = 50_000_000;
@@ -31,6 +32,8 @@ pub struct WallClock {
     pub slips: Slips,
     /// Has programs make way that compute; none: they do not.
     pub slicer: Option<Slicer>,
+    /// Goes before ordinary programs of the host; none: it is one.
+    pub urgency: Option<Urgency>,
     /// Whether the host was asked for exact sleep.
     prepared: bool,
     /// When the run was made, ns of the host's clock.
@@ -48,6 +51,7 @@ impl WallClock {
             spin_ns,
             slips: Slips::default(),
             slicer: None,
+            urgency: None,
             prepared: false,
             made_ns: host_clock_ns(),
             went_live: None,
@@ -138,6 +142,9 @@ impl Live {
     }
 
     fn begin_turn(&mut self, wall_ns: u64) {
+        if let Some(urgency) = self.wall.urgency.as_mut().filter(|_| self.pacer.is_some()) {
+            urgency.begin_turn(wall_ns);
+        }
         if let Some(slicer) = &mut self.wall.slicer {
             slicer.begin_turn(self.pacer, wall_ns);
         }
@@ -158,7 +165,13 @@ impl Live {
         let wait_ns = until_ns.saturating_sub(now_ns);
         if wait_ns > self.wall.spin_ns {
             let nap_ns = if self.bell.is_some() { LONG_NAP_NS } else { NAP_NS };
+            if let Some(urgency) = &self.wall.urgency {
+                urgency.rest();
+            }
             self.doze(network, now_ns, (wait_ns - self.wall.spin_ns).min(nap_ns))?;
+            if let Some(urgency) = &mut self.wall.urgency {
+                urgency.slept(host_clock_ns() - wall_ns);
+            }
         } else {
             while pacer.virtual_ns(host_clock_ns()) < until_ns {
                 std::hint::spin_loop();

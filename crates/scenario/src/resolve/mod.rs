@@ -216,6 +216,7 @@ fn realtime(doc: &RunDoc, stop: SimDuration) -> Result<Realtime, Problem> {
         live_at,
         late_limit: leaf::optional(&doc.late_limit)?.unwrap_or(usual.late_limit),
         spin,
+        priority: doc.priority.unwrap_or(usual.priority),
     })
 }
 
