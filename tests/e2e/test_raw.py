@@ -56,14 +56,7 @@ class Site:
 
     def state(self) -> str:
         """All of the host that a run could change."""
-        looks = [
-            "nft list ruleset",
-            "ip -details link",
-            "ip -brief address",
-            "ip route",
-            "ss -Hanp",
-            "ss -Hanp --packet",
-        ]
+        looks = ["nft list ruleset", "ip -details link", "ip -brief address", "ip route", "ss -Hlntu", "ss -Hanp --packet"]
         return "".join(self.run(self.host, *look.split()).stdout for look in looks)
 
     def scenario(self, folder: Path, exec_: str, stop: str = "8s") -> Path:
@@ -175,10 +168,8 @@ def test_nothing_resets_what_is_the_nodes(engine: Path, site: Site, page: str, t
 
 
 def test_a_wrong_source_is_dropped_and_counted(engine: Path, site: Site, tmp_path: Path) -> None:
-    send = (
-        "import socket as n; s = n.socket(n.AF_INET, n.SOCK_DGRAM); s.bind(('', {})); s.sendto(b'x', ('192.0.2.2', 9))"
-    )
-    scenario = site.scenario(tmp_path, f'python3 -c "{send.format(53)}"; python3 -c "{send.format(40_005)}"')
+    send = "import socket as n; s = n.socket(n.AF_INET, n.SOCK_DGRAM); s.bind(('', {})); s.sendto(b'x', ('192.0.2.2', 9))"
+    scenario = site.scenario(tmp_path, f'python3 -c "{send.format(53)}"; python3 -c "{send.format(40_005)}"; sleep 1')
     command = site.command(site.host, engine, "run", scenario, "--out", tmp_path / "out", "--quiet")
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
