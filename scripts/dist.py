@@ -36,6 +36,42 @@ COMPLETIONS = {
     "fish": "fish/vendor_completions.d/windtunnel.fish",
     "zsh": "zsh/vendor-completions/_windtunnel",
 }
+BROKER_UNIT = """\
+[Unit]
+Description=Windtunnel's broker: lends ports of this host's own address
+Documentation=man:windtunnel-broker(1)
+ConditionPathExists=/etc/windtunnel/broker.toml
+After=network.target
+
+[Service]
+ExecStart=/usr/bin/windtunnel broker
+Restart=on-failure
+RuntimeDirectory=windtunnel
+RuntimeDirectoryMode=0755
+CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_BIND_SERVICE CAP_NET_RAW
+NoNewPrivileges=yes
+ProtectSystem=strict
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK AF_PACKET
+LimitNOFILE=65536
+MemoryMax=256M
+
+[Install]
+WantedBy=multi-user.target
+"""
+BROKER_EXAMPLE = """\
+# To be /etc/windtunnel/broker.toml, owned by root. Who is in no rule may have nothing.
+#
+# [[allow]]
+# users = ["ann"]                # names in /etc/passwd, or numbers
+# groups = ["netlab"]
+# interfaces = ["eth0"]
+# tcp = ["40000-40999"]
+# udp = ["40000-40999"]
+# ports_max = 200                # of one client; 256 by default
+"""
 MIT = """\
 Permission is hereby granted, free of charge, to any person obtaining a copy of this software and
 associated documentation files (the "Software"), to deal in the Software without restriction,
@@ -302,6 +338,12 @@ def make_wheel(job: Job, out: Path) -> Path:
     return out / made.name
 
 
+def lay_out_broker(root: Path) -> None:
+    """The broker's unit, which starts nothing by itself, and an example of its configuration."""
+    put(root / "usr/lib/systemd/system/windtunnel-broker.service", BROKER_UNIT)
+    put(root / "usr/share/doc/windtunnel/examples/broker.toml", BROKER_EXAMPLE)
+
+
 def make_deb(job: Job, out: Path, temp: Path) -> Path:
     """The tree below /usr. The program is static, so it depends on nothing."""
     root = temp / "deb"
@@ -309,6 +351,7 @@ def make_deb(job: Job, out: Path, temp: Path) -> Path:
     for name in run("git", "ls-files", "-z", "python/windtunnel").rstrip("\0").split("\0"):
         put(root / "usr/lib/python3/dist-packages" / Path(name).relative_to("python"), (ROOT / name).read_bytes())
     put(root / "usr/lib/python3/dist-packages/windtunnel/VERSION", f"{job.version}\n")
+    lay_out_broker(root)
     files = [path for path in sorted(root.rglob("*")) if path.is_file()]
     kibibytes = sum((path.stat().st_size + 1023) // 1024 for path in files)
     control = f"""\

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""A node on the host's own address, beside the host's programs. A namespace of the test's stands for the host."""
+"""A node on the host's own address, beside the host's programs. A network namespace of the test's own is the host."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from pathlib import Path
 import pytest
 
 PATIENCE_S = 60
+# Somebody who may do nothing.
+ORDINARY = 65534
 HOST, PEER = "192.0.2.1", "192.0.2.2"
 FILE_BYTES = 20_000_000
 # What refuses or resets a connection, as the peer sees it.
@@ -24,7 +27,7 @@ add rule inet t c tcp flags & rst == rst counter; add rule inet t c icmp type de
 SCENARIO = """
 version: 1
 run: {{mode: realtime, stop: {stop}}}
-ports: {{wire: {{raw: {{interface: eth0, tcp: [40000-40099], udp: [40000-40099]}}}}}}
+ports: {{wire: {{raw: {{interface: eth0, tcp: [40000-40099], udp: [40000-40099]{broker}}}}}}}
 nodes:
   h1:
     interfaces: {{eth0: {{mac: "{mac}", addresses: {host}/24}}}}
@@ -56,13 +59,22 @@ class Site:
 
     def state(self) -> str:
         """All of the host that a run could change."""
-        looks = ["nft list ruleset", "ip -details link", "ip -brief address", "ip route", "ss -Hlntu", "ss -Hanp --packet"]
+        looks = [
+            "nft list ruleset",
+            "ip -details link",
+            "ip -brief address",
+            "ip route",
+            "ss -Hlntu",
+            "ss -Hanp --packet",
+        ]
         return "".join(self.run(self.host, *look.split()).stdout for look in looks)
 
-    def scenario(self, folder: Path, exec_: str, stop: str = "8s") -> Path:
+    def scenario(self, folder: Path, exec_: str, stop: str = "8s", broker: Path | None = None) -> Path:
         path = folder / "raw.yaml"
         process = json.dumps({"exec": ["sh", "-c", exec_]})
-        path.write_text(SCENARIO.format(mac=self.mac(), host=HOST, stop=stop, exec=process), encoding="utf-8")
+        by = f", broker: {broker}" if broker else ""
+        text = SCENARIO.format(mac=self.mac(), host=HOST, stop=stop, exec=process, broker=by)
+        path.write_text(text, encoding="utf-8")
         return path
 
 
@@ -168,7 +180,7 @@ def test_nothing_resets_what_is_the_nodes(engine: Path, site: Site, page: str, t
 
 
 def test_a_wrong_source_is_dropped_and_counted(engine: Path, site: Site, tmp_path: Path) -> None:
-    send = "import socket as n; s = n.socket(n.AF_INET, n.SOCK_DGRAM); s.bind(('', {})); s.sendto(b'x', ('192.0.2.2', 9))"
+    send = "from socket import *; s = socket(AF_INET, SOCK_DGRAM); s.bind(('', {})); s.sendto(b'x', ('192.0.2.2', 9))"
     scenario = site.scenario(tmp_path, f'python3 -c "{send.format(53)}"; python3 -c "{send.format(40_005)}"; sleep 1')
     command = site.command(site.host, engine, "run", scenario, "--out", tmp_path / "out", "--quiet")
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
@@ -196,3 +208,72 @@ def test_kill_leaves_nothing(engine: Path, site: Site, tmp_path: Path) -> None:
     while (after := site.state()) != before and time.monotonic() < end:
         time.sleep(0.1)
     assert after == before
+
+
+@pytest.fixture
+def broker(engine: Path, site: Site) -> Iterator[tuple[Path, subprocess.Popen[str]]]:
+    """One that lends to an ordinary user, below a folder that everybody may enter."""
+    with tempfile.TemporaryDirectory(prefix="wt-broker-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        rule = (
+            f"[[allow]]\nusers = ['{ORDINARY}']\ninterfaces = ['eth0']\ntcp = ['40000-40099']\nudp = ['40000-40099']\n"
+        )
+        (folder / "broker.toml").write_text(rule, encoding="utf-8")
+        words = (engine, "broker", "--config", folder / "broker.toml", "--socket", folder / "socket")
+        process = subprocess.Popen(site.command(site.host, *words), stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("broker: listens at")
+        yield folder / "socket", process
+        process.kill()
+        process.wait()
+
+
+def test_an_ordinary_user_borrows_ports_and_death_leaves_nothing(
+    engine: Path, site: Site, page: str, broker: tuple[Path, subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    before = site.state()
+    socket, daemon = broker
+    work = socket.parent / "work"
+    work.mkdir()
+    os.chown(work, ORDINARY, ORDINARY)
+    scenario = site.scenario(
+        work, f"curl -sS -o /dev/null -w '%{{size_download}} %{{time_total}}' {page}; sleep 500", "500s", socket
+    )
+    # What the engine reads may lie in a folder that is its owner's only.
+    cache = Path(os.environ.get("WINDTUNNEL_CACHE", Path.home() / ".cache/windtunnel"))
+    ours = shutil.copytree(cache / "kernels", work / "cache/kernels").parent
+    program = shutil.copy(engine, work / "windtunnel")
+    user = (
+        "setpriv",
+        f"--reuid={ORDINARY}",
+        f"--regid={ORDINARY}",
+        "--clear-groups",
+        "--no-new-privs",
+        "--inh-caps=-all",
+    )
+    environment = ("env", f"WINDTUNNEL_CACHE={ours}", f"HOME={work}", f"XDG_RUNTIME_DIR={work}")
+    command = site.command(site.host, *user, *environment, program, "run", scenario, "--out", work / "out", "--quiet")
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for_table(site, run)
+        end = time.monotonic() + PATIENCE_S
+        log = work / "out/h1/sh-0.stdout"
+        while not log.exists() or not log.read_text(encoding="utf-8").startswith(str(FILE_BYTES)):
+            assert time.monotonic() < end and run.poll() is None
+            time.sleep(0.1)
+        daemon.kill()
+        daemon.wait()
+        while (after := site.state()) != before and time.monotonic() < end:
+            time.sleep(0.1)
+        assert after == before, "while the run goes on"
+        time.sleep(0.5)
+        run.send_signal(signal.SIGINT)
+        _, errors = run.communicate(timeout=PATIENCE_S)
+        assert run.returncode == 130, errors
+        print(log.read_text(encoding="utf-8"))
+    finally:
+        run.kill()
+        run.wait()
+    warnings = json.loads((work / "out/summary.json").read_text(encoding="utf-8"))["warnings"]
+    assert any("the broker has ended" in warning["text"] for warning in warnings), warnings

@@ -99,6 +99,7 @@ fn help_of_every_verb() {
     help(&["image", "list"], "help/image-list.txt");
     help(&["image", "prune"], "help/image-prune.txt");
     help(&["syscalls"], "help/syscalls.txt");
+    help(&["broker"], "help/broker.txt");
     help(&["doctor"], "help/doctor.txt");
     help(&["schema"], "help/schema.txt");
     help(&["gdb"], "help/gdb.txt");

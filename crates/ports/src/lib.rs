@@ -41,7 +41,10 @@ pub use error::PortError;
 pub use interface::{HostInterface, HostRoute, InterfaceError};
 pub use needs::{Availability, availability, tap_availability};
 pub use raw::held::free_ports;
+pub use raw::lent::{Answer, BROKER_SOCKET, Lent, MESSAGE_BYTES_MAX, Request, WORDS_BYTES_MAX};
+pub use raw::owned::Owned;
 pub use spec::{PortSpec, StreamAddress, Subnet};
+pub use sys::peer_groups;
 pub use windtunnel_netlink::PortRange;
 
 /// Longest frame that passes a port, bytes: a maximal IP packet behind an Ethernet header with two VLAN tags.
@@ -132,7 +135,22 @@ pub fn open(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> {
             netns.as_deref(),
         )?),
         PortSpec::Interface { name: interface, mtu } => Box::new(packet::Interface::open(name, interface, *mtu)?),
-        PortSpec::Raw { interface, tcp, udp } => Box::new(raw::Raw::open(name, interface, tcp, udp)?),
+        PortSpec::Raw {
+            interface,
+            tcp,
+            udp,
+            broker,
+        } => Box::new(match broker {
+            None => raw::Raw::open(name, interface, tcp, udp)?,
+            Some(broker) => {
+                let request = Request {
+                    interface: interface.clone(),
+                    tcp: tcp.clone(),
+                    udp: udp.clone(),
+                };
+                raw::Raw::borrow(name, broker, &request)?
+            }
+        }),
         PortSpec::Vxlan {
             vni,
             local,

@@ -1,11 +1,13 @@
 //! What each kind of port needs of the host, and whether it is there: for `windtunnel doctor`. Looking changes nothing.
 
 use std::fs::OpenOptions;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use windtunnel_netlink::Request;
 
+use crate::BROKER_SOCKET;
 use crate::link::{ADMIN_HINT, Configurator, RAW_HINT};
 use crate::tap::DEVICE;
 
@@ -37,7 +39,7 @@ pub fn availability() -> Vec<Availability> {
     let mut rows = vec![
         tap_availability(),
         interface(may_see_packets()),
-        raw(may_configure(), may_see_packets()),
+        raw(may_configure(), may_see_packets(), Path::new(BROKER_SOCKET).exists()),
         Availability {
             kinds: "udp, vxlan, stream",
             available: true,
@@ -96,18 +98,24 @@ fn interface(may_see_packets: bool) -> Availability {
     }
 }
 
-fn raw(may_configure: bool, may_see_packets: bool) -> Availability {
+fn raw(may_configure: bool, may_see_packets: bool, has_broker: bool) -> Availability {
     let missing = match (may_configure, may_see_packets) {
         (true, true) => "",
         (true, false) => "; CAP_NET_RAW is missing",
         (false, true) => "; CAP_NET_ADMIN is missing",
         (false, false) => "; both capabilities are missing",
     };
+    let available = missing.is_empty() || has_broker;
+    let broker = if has_broker && !missing.is_empty() {
+        "; a broker lends ports as far as the administrator allows (`broker: auto`)"
+    } else {
+        ""
+    };
     Availability {
         kinds: "raw",
-        available: missing.is_empty(),
-        detail: format!("needs CAP_NET_RAW and CAP_NET_ADMIN, and nf_tables{missing}"),
-        hint: (!missing.is_empty()).then(|| RAW_HINT.into()),
+        available,
+        detail: format!("needs CAP_NET_RAW and CAP_NET_ADMIN, and nf_tables{missing}{broker}"),
+        hint: (!available).then(|| format!("{RAW_HINT}; or `windtunnel broker`, run by root, and `broker: auto`")),
     }
 }
 
@@ -169,8 +177,8 @@ mod tests {
         );
         assert!(row.hint.unwrap().contains("modprobe tun"));
         assert_eq!(interface(false).detail, "needs CAP_NET_RAW; it is missing");
-        assert!(raw(true, true).available);
-        assert!(raw(false, true).detail.ends_with("CAP_NET_ADMIN is missing"));
+        assert!(raw(true, true, false).available && raw(false, false, true).available);
+        assert!(raw(false, true, false).detail.ends_with("CAP_NET_ADMIN is missing"));
         let closed = |name: &str| (name == "kernel/apparmor_restrict_unprivileged_userns").then(|| "1\n".to_string());
         let row = namespaces(closed);
         assert!(!row.available);

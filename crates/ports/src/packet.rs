@@ -45,6 +45,8 @@ pub(crate) struct Interface {
     overflow: Cell<u64>,
     /// That it is down or gone was told.
     down: bool,
+    /// The other end of a socket that is no packet socket has gone.
+    pub(crate) ended: bool,
 }
 
 /// What a packet socket is to be like.
@@ -55,6 +57,43 @@ pub(crate) struct Setup<'a> {
     pub promiscuous: bool,
     /// What is taken; none: everything.
     pub filter: Option<&'a [Insn]>,
+}
+
+/// A packet socket that is bound to the interface, and the interface's MTU.
+pub(crate) fn packet_socket(port: &str, interface: &str, setup: &Setup<'_>) -> Result<(OwnedFd, u32), PortError> {
+    check_name(port, interface)?;
+    let failed = |doing: &str| {
+        let doing = format!("{doing} {interface}");
+        move |errno| PortError::host(port, doing, errno)
+    };
+    // Without a protocol nothing is received before it is bound to the one interface.
+    let socket =
+        socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None).map_err(|errno| match errno {
+            Errno::EPERM | Errno::EACCES => {
+                capability_error(port, &format!("using the interface {interface}"), "CAP_NET_RAW")
+            }
+            other => PortError::host(port, "opening a packet socket", other),
+        })?;
+    let index = if_nametoindex(interface).map_err(|_| PortError::NoInterface {
+        port: port.into(),
+        interface: interface.into(),
+    })?;
+    let state = sys::interface_state(&socket, interface).map_err(failed("looking at the interface"))?;
+    check_state(port, interface, &state, setup.mtu)?;
+    for option in [libc::PACKET_VNET_HDR, libc::PACKET_AUXDATA, PACKET_IGNORE_OUTGOING] {
+        sys::set_option(&socket, libc::SOL_PACKET, option, 1).map_err(failed("setting up a packet socket for"))?;
+    }
+    // Without CAP_NET_ADMIN the host's limit holds.
+    if sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER_BYTES).is_err() {
+        let _ = sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES);
+    }
+    if let Some(filter) = setup.filter {
+        sys::attach_filter(&socket, filter).map_err(failed("filtering a packet socket for"))?;
+        sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1)
+            .map_err(failed("locking the filter of a packet socket for"))?;
+    }
+    sys::bind_packet(&socket, index, setup.promiscuous).map_err(failed("binding a packet socket to"))?;
+    Ok((socket, state.mtu))
 }
 
 impl Interface {
@@ -68,44 +107,19 @@ impl Interface {
     }
 
     pub fn set_up(port: &str, interface: &str, setup: &Setup<'_>) -> Result<Self, PortError> {
-        check_name(port, interface)?;
-        let failed = |doing: &str| {
-            let doing = format!("{doing} {interface}");
-            move |errno| PortError::host(port, doing, errno)
-        };
-        // Without a protocol nothing is received before it is bound to the one interface.
-        let socket =
-            socket(AddressFamily::Packet, SockType::Raw, SockFlag::SOCK_CLOEXEC, None).map_err(
-                |errno| match errno {
-                    Errno::EPERM | Errno::EACCES => {
-                        capability_error(port, &format!("using the interface {interface}"), "CAP_NET_RAW")
-                    }
-                    other => PortError::host(port, "opening a packet socket", other),
-                },
-            )?;
-        let index = if_nametoindex(interface).map_err(|_| PortError::NoInterface {
-            port: port.into(),
-            interface: interface.into(),
-        })?;
-        let state = sys::interface_state(&socket, interface).map_err(failed("looking at the interface"))?;
-        check_state(port, interface, &state, setup.mtu)?;
-        for option in [libc::PACKET_VNET_HDR, libc::PACKET_AUXDATA, PACKET_IGNORE_OUTGOING] {
-            sys::set_option(&socket, libc::SOL_PACKET, option, 1).map_err(failed("setting up a packet socket for"))?;
-        }
-        // Without CAP_NET_ADMIN the host's limit holds.
-        if sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER_BYTES).is_err() {
-            let _ = sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER_BYTES);
-        }
-        if let Some(filter) = setup.filter {
-            sys::attach_filter(&socket, filter).map_err(failed("filtering a packet socket for"))?;
-            sys::set_option(&socket, libc::SOL_SOCKET, libc::SO_LOCK_FILTER, 1)
-                .map_err(failed("locking the filter of a packet socket for"))?;
-        }
-        sys::bind_packet(&socket, index, setup.promiscuous).map_err(failed("binding a packet socket to"))?;
+        let (socket, mtu) = packet_socket(port, interface, setup)?;
         Ok(Self {
+            mtu,
+            ..Self::over(port, interface, socket)
+        })
+    }
+
+    /// One over a socket that gives and takes messages as a packet socket does.
+    pub fn over(port: &str, interface: &str, socket: OwnedFd) -> Self {
+        Self {
             port: port.into(),
             interface: interface.into(),
-            mtu: state.mtu,
+            mtu: 0,
             socket,
             inbox: Inbox::new(VNET_BYTES + FRAME_BYTES_MAX + VLAN_BYTES),
             next: 0,
@@ -116,7 +130,8 @@ impl Interface {
             tally: Tally::default(),
             overflow: Cell::new(0),
             down: false,
-        })
+            ended: false,
+        }
     }
 
     /// Hands on the next part of a superframe; false if there is none.
@@ -178,6 +193,16 @@ impl Interface {
         &self.interface
     }
 
+    /// Tells that the broker has gone.
+    fn end(&mut self) -> Result<(), PortError> {
+        self.ended = true;
+        Err(PortError::Lost {
+            port: self.port.clone(),
+            what: "the broker has ended".into(),
+            hint: Some("start the run again when it is back".into()),
+        })
+    }
+
     /// Tells once that nothing passes.
     pub(crate) fn lose(&mut self) -> Result<(), PortError> {
         if std::mem::replace(&mut self.down, true) {
@@ -234,7 +259,7 @@ impl Port for Interface {
 
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
         let mut taken = 0;
-        while taken < most {
+        while taken < most && !self.ended {
             if self.next_segment(each) {
                 taken += 1;
             } else if self.next < self.count {
@@ -242,7 +267,17 @@ impl Port for Interface {
             } else {
                 (self.next, self.count) = (0, 0);
                 match self.inbox.receive(&self.socket, VLAN_BYTES) {
-                    Ok(count) => (self.count, self.down) = (count, false),
+                    Ok(count) => {
+                        self.down = false;
+                        // An empty message is the end of a connection: each has a header.
+                        self.count = (0..count)
+                            .find(|number| self.inbox.message(*number).0.length == 0)
+                            .unwrap_or(count);
+                        if self.count == 0 {
+                            return self.end().map(|()| taken);
+                        }
+                    }
+                    Err(Errno::ECONNRESET) => return self.end().map(|()| taken),
                     Err(Errno::EAGAIN) => break,
                     Err(Errno::EINTR) => {}
                     Err(Errno::ENETDOWN | Errno::ENXIO | Errno::ENODEV) => return self.lose().map(|()| taken),

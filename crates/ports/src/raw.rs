@@ -10,20 +10,32 @@
 
 pub(crate) mod bpf;
 pub(crate) mod held;
+pub(crate) mod lent;
 pub(crate) mod owned;
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
 
 use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, recv, send, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 use windtunnel_netlink::PortRange;
 
 use crate::interface::HostInterface;
 use crate::join::Joiner;
 use crate::packet::{Interface, Setup};
+use crate::poller::Poller;
 use crate::{DropCause, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Port, PortCounters, PortError};
 use held::Held;
+use lent::{Answer, Request};
 use owned::Owned;
 
+/// What is asked for the socket to the broker, bytes: some 15 superframes.
+const BROKER_BUFFER_BYTES: usize = 1 << 20;
+/// How long the broker may think.
+const BROKER_PATIENCE_S: i64 = 10;
 /// What a port may own, of TCP and UDP together: each takes a descriptor.
 pub(crate) const PORTS_MAX: usize = 4096;
 /// Ranges of each protocol: each takes a rule and some instructions of the filter.
@@ -35,41 +47,85 @@ pub(crate) struct Raw {
     interface: Interface,
     owned: Owned,
     joiner: Joiner,
-    /// What keeps the host away from the ports, for as long as the port lives.
-    _held: Held,
+    /// A broker that has ended would be ready for ever.
+    poller: Poller,
+    /// What keeps the host away from the ports, for as long as the port lives; none: the broker has it.
+    held: Option<Held>,
+}
+
+/// Takes ports of the interface's addresses from the host.
+pub(crate) fn take(
+    port: &str,
+    interface: &str,
+    tcp: &[PortRange],
+    udp: &[PortRange],
+) -> Result<(Owned, Held), PortError> {
+    check_ranges(port, tcp, udp)?;
+    let host = HostInterface::read(interface).map_err(|error| error.of_port(port))?;
+    let owned = host.owned(tcp, udp);
+    if owned.addresses.is_empty() {
+        return Err(PortError::Interface {
+            port: port.into(),
+            interface: interface.into(),
+            what: "has no address that could be shared".into(),
+            hint: format!("ip address add ADDRESS/BITS dev {interface}; or a port of kind `interface`"),
+        });
+    }
+    let held = Held::take(port, host.index, tcp, udp)?;
+    Ok((owned, held))
 }
 
 impl Raw {
     pub fn open(port: &str, interface: &str, tcp: &[PortRange], udp: &[PortRange]) -> Result<Self, PortError> {
-        check_ranges(port, tcp, udp)?;
-        let host = HostInterface::read(interface).map_err(|error| error.of_port(port))?;
-        let owned = Owned {
-            mac: host.mac,
-            addresses: host.addresses.iter().map(|subnet| subnet.address).collect(),
-            tcp: tcp.to_vec(),
-            udp: udp.to_vec(),
-        };
-        if owned.addresses.is_empty() {
-            return Err(PortError::Interface {
-                port: port.into(),
-                interface: interface.into(),
-                what: "has no address that could be shared".into(),
-                hint: format!("ip address add ADDRESS/BITS dev {interface}; or a port of kind `interface`"),
-            });
-        }
-        // First the ports, then the shield, then the socket: at no time does the host answer what the run has seen.
-        let held = Held::take(port, host.index, tcp, udp)?;
+        // First the ports and the shield, then the socket: at no time does the host answer what the run has seen.
+        let (owned, held) = take(port, interface, tcp, udp)?;
         let filter = owned.filter();
         let setup = Setup {
             mtu: None,
             promiscuous: false,
             filter: Some(&filter),
         };
+        let interface = Interface::set_up(port, interface, &setup)?;
+        Self::of(port, interface, owned, Some(held))
+    }
+
+    /// The same by the broker that listens there, which needs no capability.
+    pub fn borrow(port: &str, broker: &Path, request: &Request) -> Result<Self, PortError> {
+        check_ranges(port, &request.tcp, &request.udp)?;
+        let absent = |error: Errno| lent::absent(port, broker, error.into());
+        let socket = socket(AddressFamily::Unix, SockType::SeqPacket, SockFlag::SOCK_CLOEXEC, None).map_err(absent)?;
+        let address = UnixAddr::new(broker).map_err(absent)?;
+        connect(socket.as_raw_fd(), &address).map_err(absent)?;
+        let _ = setsockopt(&socket, sockopt::SndBuf, &BROKER_BUFFER_BYTES);
+        let failed = |error: Errno| PortError::host(port, "asking the broker", error);
+        let patience = TimeVal::seconds(BROKER_PATIENCE_S);
+        setsockopt(&socket, sockopt::ReceiveTimeout, &patience).map_err(failed)?;
+        send(socket.as_raw_fd(), &request.to_bytes(), MsgFlags::MSG_NOSIGNAL).map_err(failed)?;
+        let mut answer = vec![0; lent::WORDS_BYTES_MAX];
+        let length = recv(socket.as_raw_fd(), &mut answer, MsgFlags::empty()).map_err(failed)?;
+        let refused = |what: String| PortError::Value {
+            port: port.into(),
+            what,
+        };
+        let owned = match Answer::parse(&answer[..length]) {
+            Ok(Answer::Granted(owned)) => owned,
+            Ok(Answer::Refused(words)) => return Err(refused(format!("the broker refuses: {words}"))),
+            Err(what) => return Err(refused(format!("what the broker says cannot be read: {what}"))),
+        };
+        let interface = Interface::over(port, &request.interface, socket);
+        Self::of(port, interface, owned, None)
+    }
+
+    fn of(port: &str, interface: Interface, owned: Owned, held: Option<Held>) -> Result<Self, PortError> {
+        let failed = |errno| PortError::host(port, "epoll_create", errno);
+        let poller = Poller::new().map_err(failed)?;
+        poller.add(&interface.socket, 0).map_err(failed)?;
         Ok(Self {
-            interface: Interface::set_up(port, interface, &setup)?,
+            interface,
+            poller,
             owned,
             joiner: Joiner::default(),
-            _held: held,
+            held,
         })
     }
 }
@@ -112,11 +168,15 @@ pub(crate) fn check_ranges(port: &str, tcp: &[PortRange], udp: &[PortRange]) -> 
 
 impl Port for Raw {
     fn poll_fd(&self) -> BorrowedFd<'_> {
-        self.interface.poll_fd()
+        self.poller.as_fd()
     }
 
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
-        self.interface.receive(most, each)
+        let taken = self.interface.receive(most, each);
+        if self.interface.ended && taken.is_err() {
+            self.poller.remove(&self.interface.socket);
+        }
+        taken
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {
@@ -157,6 +217,7 @@ impl Port for Raw {
                 tally.dropped_many(DropCause::OutFull, frames as u64)
             }
             Err(Errno::EMSGSIZE) => tally.dropped_many(DropCause::OutTooLong, frames as u64),
+            Err(Errno::EPIPE | Errno::ECONNRESET) => tally.dropped_many(DropCause::OutDown, frames as u64),
             Err(Errno::ENETDOWN | Errno::ENXIO | Errno::ENODEV) => {
                 tally.dropped_many(DropCause::OutDown, frames as u64);
                 return self.interface.lose();
@@ -176,8 +237,9 @@ impl Port for Raw {
             ranges => ranges.iter().map(PortRange::to_string).collect::<Vec<_>>().join(", "),
         };
         let addresses: Vec<String> = self.owned.addresses.iter().map(ToString::to_string).collect();
+        let by = if self.held.is_some() { "" } else { ", by the broker" };
         format!(
-            "ports of the host's own address ({}) on {}: TCP {}; UDP {}",
+            "ports of the host's own address ({}) on {}{by}: TCP {}; UDP {}",
             addresses.join(", "),
             self.interface.name(),
             list(&self.owned.tcp),

@@ -51,6 +51,8 @@ pub enum PortSpec {
         tcp: Vec<PortRange>,
         /// Owned ports of UDP.
         udp: Vec<PortRange>,
+        /// Socket of the broker that is asked for them, which needs no capability; none: this process takes them itself.
+        broker: Option<PathBuf>,
     },
     /// Frames in UDP to another run, here or elsewhere.
     Udp {

@@ -199,6 +199,28 @@ pub(crate) fn set_option(fd: impl AsFd, level: i32, option: i32, value: i32) -> 
     Errno::result(unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), bytes) }).map(drop)
 }
 
+/// The groups of the process at the other end of a Unix socket, besides its first one.
+///
+/// # Errors
+/// What the host said; ERANGE if there are more than 1,024.
+pub fn peer_groups(fd: impl AsFd) -> Result<Vec<u32>, Errno> {
+    let mut groups = vec![0_u32; 1024];
+    let mut bytes = (groups.len() * size_of::<u32>()) as libc::socklen_t;
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: the host writes at most `bytes` bytes, which is the size of what is pointed to.
+    Errno::result(unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_PEERGROUPS,
+            groups.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    })?;
+    groups.truncate(bytes as usize / size_of::<u32>());
+    Ok(groups)
+}
+
 /// Has a socket take only what this program of classic BPF returns something for.
 pub(crate) fn attach_filter(fd: impl AsFd, program: &[Insn]) -> Result<(), Errno> {
     let mut code: Vec<libc::sock_filter> = program

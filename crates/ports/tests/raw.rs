@@ -13,6 +13,7 @@ fn spec(tcp: &[(u16, u16)], udp: &[(u16, u16)]) -> PortSpec {
         interface: "host0".into(),
         tcp: ranges(tcp),
         udp: ranges(udp),
+        broker: None,
     }
 }
 

@@ -415,6 +415,8 @@ pub(crate) struct RawDoc {
     pub tcp: Option<Words>,
     /// The same of UDP.
     pub udp: Option<Words>,
+    /// Ask a broker for them, which needs no capability: its socket, or `auto` for /run/windtunnel/broker.sock.
+    pub broker: Option<Text>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]

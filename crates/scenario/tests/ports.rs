@@ -30,7 +30,13 @@ fn every_kind_is_read() {
         kinds,
         ["tap", "interface", "udp", "vxlan", "stream", "tap", "stream", "raw"]
     );
-    let PortSpec::Raw { interface, tcp, udp } = &scenario.ports[7].spec else {
+    let PortSpec::Raw {
+        interface,
+        tcp,
+        udp,
+        broker: None,
+    } = &scenario.ports[7].spec
+    else {
         panic!("{:?}", scenario.ports[7]);
     };
     let texts: Vec<String> = tcp.iter().chain(udp).map(ToString::to_string).collect();

@@ -2,6 +2,7 @@
 //! in `tests/help/`.
 
 mod attach;
+mod broker;
 mod compare;
 mod completions;
 mod demo;
@@ -56,6 +57,7 @@ pub enum Verb {
     Kernel(kernel::Args),
     Image(image::Args),
     Syscalls(syscalls::Args),
+    Broker(broker::Args),
     Doctor(doctor::Args),
     Schema(schema::Args),
     Gdb(gdb::Args),
@@ -87,6 +89,7 @@ impl Verb {
             Self::Kernel(args) => kernel::run(&args),
             Self::Image(args) => image::run(&args),
             Self::Syscalls(args) => syscalls::run(&args),
+            Self::Broker(args) => broker::run(&args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Schema(args) => schema::run(&args),
             Self::Gdb(args) => gdb::run(&args),

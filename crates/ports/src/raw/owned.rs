@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use windtunnel_netlink::PortRange;
 
 use super::bpf::{Insn, Program};
-use crate::offload::{PROTOCOL_TCP, PROTOCOL_UDP};
+use crate::FRAME_BYTES_MAX;
+use crate::offload::{PROTOCOL_TCP, PROTOCOL_UDP, VNET_BYTES, VNET_NOTHING, VnetHeader};
 
 const ARP: u16 = 0x0806;
 const IPV4: u16 = 0x0800;
@@ -125,6 +126,34 @@ impl Owned {
             },
             protocol => Some(self.has(protocol, half(packet, transport)?)),
         }
+    }
+
+    /// As [`Owned::allows`], for a frame behind a header for offloads that somebody has made who is not trusted. The host's kernel writes a checksum to
+    /// where the header says, so that must be TCP's own.
+    pub fn allows_message(&self, message: &[u8]) -> bool {
+        let Some((header, frame)) = message.split_first_chunk::<VNET_BYTES>() else {
+            return false;
+        };
+        if frame.len() > FRAME_BYTES_MAX || !self.allows(frame) {
+            return false;
+        }
+        if *header == VNET_NOTHING {
+            return true;
+        }
+        let is_v4 = half(frame, 12) == Some(IPV4);
+        let (transport, protocol) = if is_v4 {
+            (ETHERNET + 20, 23)
+        } else {
+            (ETHERNET + 40, 20)
+        };
+        let header_of = |size: u16| {
+            let tcp_bytes = usize::from(frame.get(transport + 12)? >> 4) * 4;
+            let headers = transport + tcp_bytes;
+            let is_whole = tcp_bytes >= 20 && headers < frame.len() && size > 0;
+            is_whole.then(|| VnetHeader::of_tcp(is_v4, size.into(), transport, headers))
+        };
+        // The one header that is made for superframes, but for the size of their parts.
+        frame[protocol] == PROTOCOL_TCP && header_of(u16::from_ne_bytes([header[4], header[5]])) == Some(*header)
     }
 
     /// The filter of the packet socket: takes what is for owned ports of the host's own addresses, ICMP errors about what was sent from them, and

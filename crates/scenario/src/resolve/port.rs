@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use windtunnel_ports::{PortRange, PortSpec, StreamAddress, Subnet};
+use windtunnel_ports::{BROKER_SOCKET, PortRange, PortSpec, StreamAddress, Subnet};
 
 use super::{leaf, node};
 use crate::document::{Document, PortDoc, RawDoc, UdpDoc, VxlanDoc};
@@ -68,7 +68,7 @@ fn spec(name: &Text, doc: &PortDoc, folder: &Path) -> Result<PortSpec, Problem> 
         });
     }
     if let Some(raw) = &doc.raw {
-        return raw_spec(raw);
+        return raw_spec(raw, folder);
     }
     if let Some(udp) = &doc.udp {
         return udp_spec(udp, folder);
@@ -136,11 +136,15 @@ fn mtu(doc: &PortDoc) -> Result<Option<u32>, Problem> {
     Ok(mtu.transpose()?.map(|mtu| mtu as u32))
 }
 
-fn raw_spec(doc: &RawDoc) -> Result<PortSpec, Problem> {
+fn raw_spec(doc: &RawDoc, folder: &Path) -> Result<PortSpec, Problem> {
     let spec = PortSpec::Raw {
         interface: interface(&doc.interface)?,
         tcp: port_ranges(doc.tcp.as_ref())?,
         udp: port_ranges(doc.udp.as_ref())?,
+        broker: doc.broker.as_ref().map(|path| match path.value.as_str() {
+            "auto" => PathBuf::from(BROKER_SOCKET),
+            _ => joined(path, folder),
+        }),
     };
     if let PortSpec::Raw { tcp, udp, .. } = &spec
         && tcp.is_empty()

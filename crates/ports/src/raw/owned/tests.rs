@@ -253,3 +253,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn headers_for_offloads_are_those_of_superframes_of_tcp() {
+    let owned = owned();
+    let mut segment = ports_of(40_000, 80);
+    segment[12] = 0x50;
+    segment.extend([7; 3000]);
+    let frame = outward(&v4(OWN, PEER, 6, 0, &segment));
+    let message = |header: [u8; VNET_BYTES]| owned.allows_message(&[&header[..], &frame].concat());
+    let good = VnetHeader::of_tcp(true, 1000, 34, 54);
+    assert!(message(good) && message(VNET_NOTHING));
+    for at in [0, 1, 2, 6, 7, 8, 9] {
+        let mut header = good;
+        header[at] ^= 4;
+        assert!(!message(header), "byte {at} is another");
+    }
+    assert!(!message(VnetHeader::of_tcp(true, 0, 34, 54)) && !message(VnetHeader::of_tcp(false, 1000, 34, 54)));
+    assert!(!owned.allows_message(&good) && !owned.allows_message(&[]));
+    let foreign = outward(&v4(PEER, OWN, 6, 0, &segment));
+    assert!(!owned.allows_message(&[&good[..], &foreign].concat()));
+}
