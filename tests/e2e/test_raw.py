@@ -277,3 +277,19 @@ def test_an_ordinary_user_borrows_ports_and_death_leaves_nothing(
         run.wait()
     warnings = json.loads((work / "out/summary.json").read_text(encoding="utf-8"))["warnings"]
     assert any("the broker has ended" in warning["text"] for warning in warnings), warnings
+
+
+def test_a_program_is_attached_to_the_hosts_address(engine: Path, site: Site, page: str) -> None:
+    before = site.state()
+    curl = ("curl", "-sS", "-o", "/dev/null", "-w", "%{size_download} %{local_ip} %{local_port}", page)
+    site.run(site.host, "ip", "route", "add", "default", "via", PEER)
+    for options in (("--ports", "40000-40009"), ()):
+        done = site.run(site.host, engine, "attach", "--mode", "raw", *options, "--", *curl, check=False)
+        assert done.returncode == 0, done.stderr
+        size, address, port = done.stdout.split()
+        assert (int(size), address) == (FILE_BYTES, HOST)
+        assert not options or 40_000 <= int(port) <= 40_009
+        assert "the host's own on eth0" in done.stderr
+    site.run(site.host, "ip", "route", "delete", "default")
+    assert site.state() == before
+    assert site.run(site.peer, "nft", "list", "ruleset").stdout.count("packets 0 ") == 2

@@ -215,9 +215,8 @@ fn compose(plan: &Plan<'_>, wire: &Wire, node: &str) -> Value {
         }
     }
     files.insert("/etc/resolv.conf".into(), json!({"content": wire.resolv_conf}));
-    let sysctls: Map<String, Value> = plan
-        .sysctls
-        .iter()
+    let sysctls: Map<String, Value> = (wire.sysctls.iter())
+        .chain(plan.sysctls.iter().map(|(name, value)| (name, value)))
         .map(|(name, value)| (name.clone(), value.as_str().into()))
         .collect();
     let routes: Vec<String> = wire
@@ -229,6 +228,10 @@ fn compose(plan: &Plan<'_>, wire: &Wire, node: &str) -> Value {
         .map(|(key, value)| (key.to_owned(), value.into()))
         .into_iter()
         .collect();
+    let mut interface = json!({"addresses": wire.address.to_string(), "mtu": wire.mtu});
+    if let Some(mac) = &wire.mac {
+        interface["mac"] = json!(mac);
+    }
     json!({
         "version": 1,
         "name": plan.name,
@@ -237,7 +240,7 @@ fn compose(plan: &Plan<'_>, wire: &Wire, node: &str) -> Value {
         "nodes": {node: {
             "kernel": plan.kernel,
             "memory": MEMORY,
-            "interfaces": {"eth0": {"addresses": wire.address.to_string(), "mtu": wire.mtu}},
+            "interfaces": {"eth0": interface},
             "routes": routes,
             "sysctls": sysctls,
             "files": files,

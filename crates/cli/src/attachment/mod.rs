@@ -5,6 +5,7 @@ mod engine;
 mod nat;
 mod network;
 mod passt;
+mod raw;
 mod resolver;
 mod tap;
 mod udp;
@@ -24,6 +25,8 @@ pub enum Mode {
     Tap,
     /// Through passt, which needs no privileges: TCP and UDP on the wire are then the host kernel's.
     Host,
+    /// Some ports of the host's own address; needs CAP_NET_RAW and CAP_NET_ADMIN, or a broker.
+    Raw,
     /// Frames in UDP to another attached program, which needs no privileges.
     Udp,
 }
@@ -34,6 +37,7 @@ impl Mode {
         match self {
             Self::Tap => "tap",
             Self::Host => "host",
+            Self::Raw => "raw",
             Self::Udp => "udp",
         }
     }
@@ -46,6 +50,10 @@ pub struct Wish {
     pub mode: Option<Mode>,
     /// The node's address.
     pub address: Option<Ipv4Subnet>,
+    /// The interface of the host that is shared, in mode `raw`; none: that of the default route.
+    pub interface: Option<String>,
+    /// Its ports that are the node's; none: some that are free.
+    pub ports: Option<windtunnel_ports::PortRange>,
     /// Name servers in place of the host's.
     pub resolvers: Vec<Ipv4Addr>,
     /// Where to receive, in mode `udp`.
@@ -75,6 +83,10 @@ pub struct Wire {
     pub notes: Vec<String>,
     /// What lets it reach what lies beyond the host; it goes with this.
     pub nat: Option<nat::Nat>,
+    /// The node's MAC address; none: any.
+    pub mac: Option<String>,
+    /// Kernel parameters that the mode needs; the user's come after them.
+    pub sysctls: std::collections::BTreeMap<String, String>,
     /// How passt is started, once the port is there.
     pub passt: Option<passt::Spec>,
 }
@@ -104,9 +116,22 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<(Mode, Wire), Failure> {
             );
         }
     }
+    let of_raw = [
+        ("--interface", wish.interface.is_some()),
+        ("--ports", wish.ports.is_some()),
+    ];
+    if let Some((option, _)) = of_raw.into_iter().find(|(_, given)| *given && mode != Mode::Raw) {
+        return Err(
+            Failure::user(format!("`{option}` is not for mode {}", mode.name())).hint("it belongs to `--mode raw`")
+        );
+    }
+    if mode == Mode::Raw && wish.address.is_some() {
+        return Err(Failure::user("`--address` is not for mode raw").hint("the address is the host's own"));
+    }
     let wire = match mode {
         Mode::Tap => tap::lay(wish, kernel)?,
         Mode::Host => passt::lay(wish, kernel)?,
+        Mode::Raw => raw::lay(wish, kernel)?,
         Mode::Udp => udp::lay(wish, kernel)?,
     };
     Ok((mode, wire))

@@ -105,6 +105,8 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         ),
         notes: resolver.note.into_iter().collect(),
         nat: None,
+        mac: None,
+        sysctls: std::collections::BTreeMap::new(),
         passt: Some(Spec {
             program,
             arguments: arguments.map(str::to_owned).to_vec(),

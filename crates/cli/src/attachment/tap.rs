@@ -52,5 +52,7 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         notes,
         nat,
         passt: None,
+        mac: None,
+        sysctls: std::collections::BTreeMap::new(),
     })
 }

@@ -50,5 +50,7 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         notes: resolver.note.into_iter().collect(),
         nat: None,
         passt: None,
+        mac: None,
+        sysctls: std::collections::BTreeMap::new(),
     })
 }

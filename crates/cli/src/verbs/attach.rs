@@ -36,6 +36,12 @@ pub struct Args {
     /// Name server in place of the host's; may be given again
     #[arg(long = "resolver", value_name = "ADDRESS")]
     resolvers: Vec<Ipv4Addr>,
+    /// In mode `raw`: interface of this host whose address is shared; that of the default route by default
+    #[arg(long, value_name = "NAME")]
+    interface: Option<String>,
+    /// In mode `raw`: ports of TCP and UDP that are the library kernel's, as in 40000-40099; a hundred free ones by default
+    #[arg(long, value_name = "FIRST-LAST")]
+    ports: Option<windtunnel_ports::PortRange>,
     /// In mode `udp`: address and port of this end of the cable
     #[arg(long, value_name = "ADDRESS:PORT")]
     local: Option<SocketAddr>,
@@ -103,6 +109,8 @@ pub fn run(args: &Args) -> Outcome {
     let wish = Wish {
         mode: args.mode,
         address: args.address,
+        interface: args.interface.clone(),
+        ports: args.ports,
         resolvers: args.resolvers.clone(),
         local: args.local,
         peer: args.peer,
@@ -213,6 +221,8 @@ fn join(args: &Args, mut connection: Connection, program: Open, manner: Manner) 
         ("--address", args.address.is_some()),
         ("--sysctl", !args.sysctls.is_empty()),
         ("--resolver", !args.resolvers.is_empty()),
+        ("--interface", args.interface.is_some()),
+        ("--ports", args.ports.is_some()),
         ("--local", args.local.is_some()),
         ("--peer", args.peer.is_some()),
         ("--key", args.key.is_some()),
