@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -409,3 +410,90 @@ def test_a_virtual_machine_is_part_of_the_network(
     again = attempt("run", scenario, "--out", tmp_path / "again", "--quiet", "--replay", tmp_path / "out")
     assert again.code == 128 + signal.SIGINT, again.stderr
     assert read(tmp_path / "again")["digest"] == read(tmp_path / "out")["digest"]
+
+
+def test_a_storm_of_damaged_frames_comes_through_a_tap(
+    engine: Path, attempt: Callable[..., Program], pair: Pair, tmp_path: Path
+) -> None:
+    """Node and run go on, and the host's interface is gone at the end."""
+    if not Path("/dev/net/tun").exists():
+        pytest.skip("this host has no /dev/net/tun")
+    frames = 5_000
+    tap = f"{{tap: eth0, address: 10.9.0.1/24, netns: /run/netns/{pair.names[1]}}}"
+    end = End(engine, tmp_path / "end", tap, "10.9.0.2/24")
+    try:
+        wait_until(lambda: pair.peer("ping", "-c", "1", "-W", "1", "10.9.0.2").returncode == 0, "an answer")
+        mac = pair.ip(1, "neighbour", "show", "10.9.0.2").split("lladdr ")[1].split()[0]
+        noise = pair.peer("python3", str(ROOT / "tests/frames/noise.py"), "1", str(frames), mac)
+        assert noise.returncode == 0, noise.stderr
+        ping = pair.peer("ping", "-c", "3", "-i", "0.2", "10.9.0.2")
+        assert "3 received" in ping.stdout, ping.stdout
+        summary = end.stop()
+    finally:
+        end.kill()
+    (port,) = summary["ports"]
+    assert port["frames_in"] + sum(port["drops"].values()) >= frames, port
+    log = (end.out / "h1/kernel.log").read_text(encoding="utf-8")
+    assert not re.search(r"WARNING|BUG|Oops|refcount|use-after-free", log), log
+    assert "eth0" not in pair.ip(1, "link")
+    end.repeats(attempt)
+
+
+def test_a_peer_of_another_version_is_told(engine: Path, tmp_path: Path) -> None:
+    """It speaks a later version of the protocol, and nothing of it gets in."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        peer.settimeout(PATIENCE_S)
+        theirs = peer.getsockname()[1]
+        own, _ = free_ports()
+        port = f"{{udp: {{local: 127.0.0.1:{own}, peer: 127.0.0.1:{theirs}}}}}"
+        end = End(engine, tmp_path / "end", port, "10.9.0.1/24", programs=PINGS % 2)
+        try:
+            hello = bytearray(peer.recv(1 << 16))
+            assert hello[:4] == b"WTUP"
+            hello[4] += 1
+            peer.sendto(hello, ("127.0.0.1", own))
+            time.sleep(1)
+            summary = end.stop()
+        finally:
+            end.kill()
+    (told,) = summary["ports"]
+    assert (told["frames_in"], told["drops"]["in_version"]) == (0, 1), told
+    texts = [warning["text"] for warning in summary["warnings"] if warning["code"] == "port"]
+    assert any(f"speaks version {hello[4]} of the port protocol" in text for text in texts), texts
+
+
+def test_what_comes_in_is_among_the_flows(
+    engine: Path, attempt: Callable[..., Program], pair: Pair, tmp_path: Path
+) -> None:
+    """A conversation that begins outside was first seen at the port, live and when it is repeated."""
+    pair.ip(1, "address", "add", "10.9.0.1/24", "dev", "cable")
+    end = End(engine, tmp_path / "end", "{interface: cable}", "10.9.0.2/24", before=pair.inside(0))
+    end.kill()
+    text = end.scenario.read_text(encoding="utf-8").replace("stop: 1h", "stop: 1h, measure: {links: 1s}")
+    end.scenario.write_text(text, encoding="utf-8")
+    end.start()
+    try:
+        wait_until(lambda: pair.peer("ping", "-c", "1", "-W", "1", "10.9.0.2").returncode == 0, "an answer")
+        assert pair.peer("iperf3", "-c", "10.9.0.2", "-n", "1M").returncode == 0
+        end.stop()
+    finally:
+        end.kill()
+    with (end.out / "flows.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if row["protocol"] == "tcp"]
+    # Its control connection, and that of the data.
+    assert len(rows) == 2, rows
+    for row in rows:
+        assert (row["seen_at"], row["source"], row["destination"]) == ("lan", "10.9.0.1", "10.9.0.2"), row
+        assert row["destination_port"] == "5201"
+    # What was still on its way at the end is not there.
+    assert sum(int(row["a_to_b_payload_bytes"]) for row in rows) > 100_000, rows
+    end.repeats(attempt)
+    again = end.out.with_name("again")
+    assert (again / "flows.csv").read_bytes() == (end.out / "flows.csv").read_bytes()
+
+
+def test_the_plan_shows_ports(attempt: Callable[..., Program]) -> None:
+    done = attempt("validate", "--plan", ROOT / "examples/live/28-live.yaml")
+    assert done.code == 0, done.stderr
+    assert done.stdout.endswith("lan\n  tap, outside of r1:eth0; the host has 10.9.0.1/24\n"), done.stdout

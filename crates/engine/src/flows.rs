@@ -143,13 +143,26 @@ struct Whole {
     dropped_frames: u64,
 }
 
-/// The flow table: conversations in the order of their first frames. `name` names an interface by node and number.
-pub fn table(nodes: &[Node], name: impl Fn(usize, usize) -> String) -> Vec<FlowRow> {
-    let ports = nodes.iter().enumerate().flat_map(|(node, of)| {
+/// The flow table: conversations in the order of their first frames. `name` names an interface by node and number. `outside` are the
+/// flows that come in at ports to the outside, with their names.
+pub fn table<'a>(
+    nodes: &'a [Node],
+    outside: impl Iterator<Item = (&'a str, &'a Flows)>,
+    name: impl Fn(usize, usize) -> String,
+) -> Vec<FlowRow> {
+    let inside = nodes.iter().enumerate().flat_map(|(node, of)| {
         let flows = of.ports.iter().enumerate();
         flows.filter_map(move |(port, at)| Some((node, port, at.flows.as_deref()?)))
     });
-    rows(&directions(ports), name)
+    // Each port counts as a node of its own, after all that are.
+    let (names, flows): (Vec<_>, Vec<_>) = outside.unzip();
+    let outside = (nodes.len()..).zip(flows).map(|(node, flows)| (node, 0, flows));
+    rows(&directions(inside.chain(outside)), |node, port| {
+        match node.checked_sub(nodes.len()) {
+            Some(number) => names[number].to_string(),
+            None => name(node, port),
+        }
+    })
 }
 
 fn directions<'a>(ports: impl Iterator<Item = (usize, usize, &'a Flows)>) -> BTreeMap<Tuple, Whole> {

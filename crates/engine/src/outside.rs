@@ -23,6 +23,7 @@ use windtunnel_scenario::{PortEnd, Scenario};
 use crate::build;
 use crate::error::EngineError;
 use crate::event::{Event, Source};
+use crate::flows::Flows;
 use crate::links::direction_summary;
 use crate::node::{Body, Node};
 use crate::run::Books;
@@ -397,6 +398,15 @@ impl Outside {
         self.ends.iter().map(summary).collect()
     }
 
+    /// The flows that came in, where they are looked for, with the names of their ports.
+    pub fn flows(&self) -> impl Iterator<Item = (&str, &Flows)> {
+        let flows = self
+            .ends
+            .iter()
+            .map(|end| (end.name.as_str(), end.wire.flows.as_deref()));
+        flows.filter_map(|(name, flows)| Some((name, flows?)))
+    }
+
     /// What the ports counted so far.
     pub fn summaries(&self) -> Vec<PortSummary> {
         let summary = |end: &End| {
@@ -430,12 +440,14 @@ impl End {
             nic: spec.end.index,
         };
         let mtu = scenario.node(spec.end.node).interfaces[spec.end.index as usize].mtu;
+        // Its digest goes nowhere: with one, frames carry the hash that the NIC's digest is made of.
+        let mut wire = wire::Port::new(link, inside, books.digest, None);
+        wire.flows = scenario.run.measure.links.map(|_| Box::default());
         Self {
             name: spec.name.clone(),
             what: port.as_ref().map_or("replay".into(), |port| port.describe()),
             port,
-            // Its digest goes nowhere: with one, frames carry the hash that the NIC's digest is made of.
-            wire: wire::Port::new(link, inside, books.digest, None),
+            wire,
             inside: spec.end,
             inside_name: scenario.iface_name(spec.end),
             frame_max: mtu + FRAME_EXTRA,

@@ -599,7 +599,8 @@ impl Simulation {
         if self.measure.as_ref().is_some_and(Measure::has_flows) {
             let name =
                 |node: usize, port: usize| format!("{}:{}", books.shared.nodes[node], books.interfaces[node][port]);
-            books.out.write_flows(&flows::table(&self.nodes, name))?;
+            let outside = self.outside.iter().flat_map(|outside| outside.flows());
+            books.out.write_flows(&flows::table(&self.nodes, outside, name))?;
         }
         if books.digest {
             books.out.write_trail(&trail(&self.nodes, books))?;

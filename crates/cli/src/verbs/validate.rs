@@ -4,6 +4,7 @@ use crate::failure::Outcome;
 use serde::Serialize;
 use std::path::PathBuf;
 use windtunnel_engine::check_roots;
+use windtunnel_ports::PortSpec;
 use windtunnel_scenario::Scenario;
 
 /// Check a scenario without running it
@@ -14,7 +15,7 @@ pub struct Args {
     /// Print the findings as JSON; the exit code is as without
     #[arg(long)]
     json: bool,
-    /// Print each node's addresses and routes, those of `addressing` and `routing` included
+    /// Print each node's addresses and routes, those of `addressing` and `routing` included, and ports to the outside
     #[arg(long, conflicts_with = "json")]
     plan: bool,
 }
@@ -53,7 +54,7 @@ struct Finding {
     hint: Option<String>,
 }
 
-/// A paragraph for each node: its interfaces with addresses, then its routes.
+/// A paragraph for each node: its interfaces with addresses, then its routes; and one for each port to the outside.
 fn plan(scenario: &Scenario) -> String {
     let mut text = String::new();
     for node in &scenario.nodes {
@@ -83,6 +84,18 @@ fn plan(scenario: &Scenario) -> String {
             text.extend([via, dev, metric].into_iter().flatten());
             text += "\n";
         }
+    }
+    for port in &scenario.ports {
+        let addresses: Vec<String> = match &port.spec {
+            PortSpec::Tap { addresses, .. } => addresses.iter().map(ToString::to_string).collect(),
+            _ => Vec::new(),
+        };
+        let host = match addresses.is_empty() {
+            true => String::new(),
+            false => format!("; the host has {}", addresses.join(" ")),
+        };
+        let inside = scenario.iface_name(port.end);
+        text += &format!("{}\n  {}, outside of {inside}{host}\n", port.name, port.kind());
     }
     text
 }
