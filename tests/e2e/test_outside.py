@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import hashlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -410,6 +414,48 @@ def test_a_virtual_machine_is_part_of_the_network(
     again = attempt("run", scenario, "--out", tmp_path / "again", "--quiet", "--replay", tmp_path / "out")
     assert again.code == 128 + signal.SIGINT, again.stderr
     assert read(tmp_path / "again")["digest"] == read(tmp_path / "out")["digest"]
+
+
+def test_a_node_reaches_the_host_by_passt(
+    engine: Path, attempt: Callable[..., Program], pair: Pair, tmp_path: Path
+) -> None:
+    """passt makes a connection of the host's of one of the node's."""
+    if shutil.which("passt") is None:
+        pytest.skip("passt is not on this host; Debian's package passt has it")
+    pair.ip(0, "address", "add", "192.0.2.1/24", "dev", "cable")
+    pair.ip(1, "address", "add", "192.0.2.2/24", "dev", "cable")
+    # Its interface towards the world is that of the default route.
+    pair.ip(0, "route", "add", "default", "via", "192.0.2.2")
+    # Of itself it becomes `nobody`, who has to get at the socket.
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        Path(folder).chmod(0o777)
+        path = Path(folder) / "socket"
+        node = ["-a", "10.9.0.2", "-n", "24", "-g", "10.9.0.1"]
+        command = [*pair.inside(0), "passt", "--foreground", "--stderr", "--one-off", "--socket", str(path), *node]
+        passt = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        stack.callback(passt.communicate)
+        stack.callback(passt.kill)
+        wait_until(lambda: path.exists() or passt.poll() is not None, "passt's socket")
+        assert passt.poll() is None, passt.communicate()
+        # The gateway stands for the host's loopback.
+        page = random.Random(1).randbytes(20_000)
+        (tmp_path / "page").write_bytes(page)
+        serve = ["python3", "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(tmp_path), "5202"]
+        server = subprocess.Popen([*pair.inside(0), *serve], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        stack.callback(server.wait)
+        stack.callback(server.kill)
+        fetch = "curl -m 5 -sSf -o /tmp/page http://10.9.0.1:5202/page"
+        client = f"sh -c 'until {fetch}; do sleep 0.5; done; sha256sum </tmp/page'"
+        programs = f'{SERVER}\n      - {{exec: "{client}", expect: any}}'
+        end = End(engine, tmp_path / "end", f"{{stream: {path}}}", "10.9.0.2/24", programs=programs)
+        stack.callback(end.kill)
+        said = end.out / "h1/sh-1.stdout"
+        digest = hashlib.sha256(page).hexdigest()
+        wait_until(lambda: said.exists() and digest in said.read_text(encoding="utf-8"), "a transfer to the node")
+        summary = end.stop()
+    (port,) = summary["ports"]
+    assert port["frames_in"] > 10 and port["frames_out"] > 10
+    end.repeats(attempt)
 
 
 def test_a_storm_of_damaged_frames_comes_through_a_tap(
