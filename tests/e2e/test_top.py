@@ -85,9 +85,10 @@ def test_once_it_is_text_with_rates(engine: Path, tmp_path: Path, env: dict[str,
     process.terminate()
     process.wait(timeout=PATIENCE_S)
     row = next(line for line in text.splitlines() if line.startswith("h1:eth0"))
-    # 2.4 Mb/s of payload, and its headers.
+    # 2.4 Mb/s of payload, and its headers, in blocks of 1 Mbit: two to four of them begin or end in a second.
     found = re.search(r"([\d.]+) Mbit/s +(\d+) %", row)
-    assert found is not None and 2 < float(found[1]) < 3 and 25 < int(found[2]) < 40, text
+    assert found is not None and 1.5 < float(found[1]) < 4.5, text
+    assert abs(int(found[2]) - float(found[1]) / 8 * 100) <= 1, text
     assert "10.0.0.2:5201" in text and "cubic" in text and TRANSFER in text
 
 
