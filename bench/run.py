@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import realtime
 import scenarios
 import web
 from driving import Driven
@@ -488,6 +489,16 @@ def mapping_count(pid: int) -> int:
         return 0
 
 
+def measure_realtime(bench: Bench) -> Iterator[Row]:
+    """Rates and times of runs by the wall clock, beside the host's kernel."""
+    if reason := realtime.missing():
+        say(f"left out: runs by the wall clock: {reason}")
+        return
+    for found in realtime.measure(bench.engine, bench.folder, bench.seconds):
+        bounds = (found.must, found.aim, found.low_is_good)
+        yield Row(found.what, found.value, found.unit, *bounds, found.note)
+
+
 MEASUREMENTS = {
     "fork": measure_fork,
     "programs": measure_programs,
@@ -503,6 +514,7 @@ MEASUREMENTS = {
     "preempt": measure_preempt,
     "driven": measure_driven,
     "sweep": measure_sweep,
+    "realtime": measure_realtime,
 }
 
 
