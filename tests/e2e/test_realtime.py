@@ -193,6 +193,24 @@ events:
     assert (replayed["digest"], replayed["links"]) == (summary["digest"], summary["links"])
 
 
+def test_a_run_that_is_not_recorded_says_so_when_it_is_to_be_repeated(
+    engine: Path, attempt: Callable[..., Program], namespace: Namespace, tmp_path: Path
+) -> None:
+    scenario, out = in_namespace(namespace, tmp_path, stop="2s"), tmp_path / "live"
+    text = scenario.read_text(encoding="utf-8")
+    scenario.write_text(text.replace("mode: realtime", "mode: realtime, record: false"), encoding="utf-8")
+    live = Live(engine, scenario, out)
+    try:
+        reach(namespace)
+        live.process.communicate(timeout=PATIENCE_S)
+    finally:
+        live.kill()
+    assert read(out)["ports"][0]["frames_in"] > 0
+    assert not (out / "outside.bin").exists()
+    done = attempt("run", scenario, "--out", tmp_path / "again", "--quiet", "--replay", out)
+    assert done.code == 2 and "is not recorded: `run: {record: false}`" in done.stderr
+
+
 def test_a_killed_run_leaves_nothing_behind_and_its_recording_can_be_used(
     engine: Path, attempt: Callable[..., Program], namespace: Namespace, tmp_path: Path
 ) -> None:

@@ -184,6 +184,9 @@ pub enum EngineError {
     /// The log of what clients did could not be written.
     #[error("cannot write input.jsonl: {0}")]
     InputLog(io::Error),
+    /// The recording of what came in through ports could not be written.
+    #[error("cannot write outside.bin: {0}")]
+    OutsideLog(io::Error),
     /// A port to the outside could not be opened.
     #[error(transparent)]
     Port(windtunnel_ports::PortError),
@@ -294,7 +297,7 @@ impl EngineError {
             )),
             Self::Results(error) => error.hint(),
             Self::Recording(_) => Some("give the scenario, seed and options of the run it was made in".into()),
-            Self::Output { .. } | Self::InputLog(_) => Some("what was written so far is kept; free some space".into()),
+            Self::Output { .. } | Self::InputLog(_) | Self::OutsideLog(_) => Some("what was written so far is kept; free some space".into()),
             Self::Crash { crash, .. } if crash.message.starts_with("sysrq triggered crash") => {
                 Some("a program of the node asked for it, by way of /proc/sysrq-trigger".into())
             }

@@ -151,10 +151,11 @@ impl Outside {
                 let first = opened.next().map_err(EngineError::Recording)?;
                 reader = Some((opened, first));
             }
-            None => {
+            None if scenario.run.realtime.record => {
                 let file = books.out.outside_log()?;
-                writer = Some(record::Writer::new(file, &header).map_err(EngineError::InputLog)?);
+                writer = Some(record::Writer::new(file, &header).map_err(EngineError::OutsideLog)?);
             }
+            None => {}
         }
         let ends = scenario.ports.iter().map(|spec| {
             let port = match replay {
@@ -279,7 +280,7 @@ impl Outside {
                     .map_or(Ok(()), |writer| writer.add(at_ns, number as u16, bytes));
                 if result.is_ok() {
                     result = written
-                        .map_err(EngineError::InputLog)
+                        .map_err(EngineError::OutsideLog)
                         .and_then(|()| end.come_in(at_ns, bytes, source, nodes, windows));
                 }
             };
@@ -377,7 +378,7 @@ impl Outside {
     /// When it cannot be written.
     pub fn flush(&mut self) -> Result<(), EngineError> {
         let flushed = self.writer.as_mut().map_or(Ok(()), record::Writer::flush);
-        flushed.map_err(EngineError::InputLog)
+        flushed.map_err(EngineError::OutsideLog)
     }
 
     /// What the links to ports counted so far.

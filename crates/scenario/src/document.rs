@@ -63,6 +63,8 @@ pub(crate) struct RunDoc {
     /// In real time: whether the run goes before all ordinary programs of the host (SCHED_FIFO) and locks the engine's memory; not by default.
     /// The host has to allow it.
     pub priority: Option<bool>,
+    /// With ports: whether the frames that come in are kept in `outside.bin`, so that the run can be replayed; by default they are.
+    pub record: Option<bool>,
     /// Virtual time at which the run ends.
     #[schemars(with = "DurationText")]
     pub stop: Text,

@@ -91,6 +91,8 @@ pub struct Realtime {
     pub spin: SimDuration,
     /// Whether it goes before ordinary programs of the host.
     pub priority: bool,
+    /// Whether what comes in through ports is kept for a replay.
+    pub record: bool,
 }
 
 impl Default for Realtime {
@@ -101,6 +103,7 @@ impl Default for Realtime {
             late_limit: SimDuration::from_ms(1),
             spin: SimDuration::ZERO,
             priority: false,
+            record: true,
         }
     }
 }

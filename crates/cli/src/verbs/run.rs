@@ -303,6 +303,12 @@ fn recording(args: &Args, scenario: &Scenario) -> Result<Recorded, Failure> {
     let recording = Recording::read(&input).map_err(|error| {
         Failure::user(error.to_string()).hint("name the output folder of a run, or the input.jsonl in it")
     })?;
+    if !scenario.ports.is_empty() && !scenario.run.realtime.record {
+        return Err(Failure::user(
+            "what came in through this scenario's ports is not recorded: `run: {record: false}`",
+        )
+        .hint("leave that out, and let the run that is to be repeated happen once more"));
+    }
     let outside = (!scenario.ports.is_empty()).then(|| input.with_file_name(OUTSIDE));
     // A recording by itself has none, which is no error: it says what happened, and that is enough.
     let manifest = input.parent().and_then(|folder| Manifest::read(folder).ok());

@@ -217,6 +217,7 @@ fn realtime(doc: &RunDoc, stop: SimDuration) -> Result<Realtime, Problem> {
         late_limit: leaf::optional(&doc.late_limit)?.unwrap_or(usual.late_limit),
         spin,
         priority: doc.priority.unwrap_or(usual.priority),
+        record: doc.record.unwrap_or(usual.record),
     })
 }
 
