@@ -24,6 +24,7 @@ from pathlib import Path
 
 import realtime
 import scenarios
+import validation
 import web
 from driving import Driven
 from simulate import RunError, Simulation, private_dirty_bytes, run_command, simulate
@@ -499,6 +500,16 @@ def measure_realtime(bench: Bench) -> Iterator[Row]:
         yield Row(found.what, found.value, found.unit, *bounds, found.note)
 
 
+def measure_validation(bench: Bench) -> Iterator[Row]:
+    """The same scenario on the host's own kernel, and in real time, against virtual time."""
+    if reason := realtime.missing():
+        say(f"left out: validation against the host's kernel: {reason}")
+        return
+    for found in validation.measure(bench.engine):
+        bounds = (found.must, found.aim, found.low_is_good)
+        yield Row(found.what, found.value, found.unit, *bounds, found.note)
+
+
 MEASUREMENTS = {
     "fork": measure_fork,
     "programs": measure_programs,
@@ -515,6 +526,7 @@ MEASUREMENTS = {
     "driven": measure_driven,
     "sweep": measure_sweep,
     "realtime": measure_realtime,
+    "validation": measure_validation,
 }
 
 

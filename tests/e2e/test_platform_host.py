@@ -148,3 +148,32 @@ def test_nothing_is_left_after_kill_9(tmp_path: Path) -> None:
     run.communicate()
     assert until(lambda: not left()), "its programs end with it"
     assert until(lambda: not namespaces & all_namespaces()), "nobody is in its namespaces"
+
+
+def test_three_clocks_agree(engine: Path, tmp_path: Path) -> None:
+    reason = why_not([])
+    if reason:
+        pytest.skip(reason)
+    # How closely is the benchmark's to say: here other tests are at work.
+    done = subprocess.run(
+        [ROOT / "examples/live/31-three-clocks", "--out", tmp_path, "--json", "--bound", "0.2"],
+        env={**os.environ, "WINDTUNNEL": str(engine)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    found = json.loads(done.stdout)
+    assert list(found["values"]) == ["virtual", "real time", "host's kernel"]
+    # 2 Mb/s are 1.883 Mb/s of payload in full segments; 42 ms there and back, and what serialization takes.
+    virtual = found["values"]["virtual"]
+    assert 1.8 < virtual["goodput, Mb/s"] < 1.883
+    assert 42 < virtual["round-trip time (ping, median), ms"] < 44
+    # With nothing from outside a run by the wall clock sends what it sends in virtual time, at the same times.
+    pair = found["packets"]["real time"]
+    assert pair["identical_prefix"] > 2000 and len({pair["identical_prefix"], *(pair[x]["packets"] for x in "ab")}) == 1
+    digests = [json.loads((tmp_path / run / "summary.json").read_text())["digest"] for run in ("virtual", "real-time")]
+    assert digests[0] == digests[1]
+    other = found["packets"]["host's kernel"]
+    assert 0.8 < other["b"]["packets"] / other["a"]["packets"] < 1.25
