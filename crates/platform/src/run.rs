@@ -204,6 +204,8 @@ impl<'a> Run<'a> {
             .collect();
         let (numbers, taps): (Vec<usize>, Vec<_>) = self.wire.readable().unzip();
         fds.extend(taps.iter().map(|tap| PollFd::new(tap.as_fd(), PollFlags::POLLIN)));
+        // The last part of a wait is spent awake, if the scenario says so: then this only looks, again and again.
+        let rest_ns = rest_ns.saturating_sub(self.scenario.run.realtime.spin.as_ns());
         let timeout = TimeSpec::new((rest_ns / 1_000_000_000) as i64, (rest_ns % 1_000_000_000) as i64);
         match ppoll(&mut fds, Some(timeout), None) {
             Ok(0) | Err(Errno::EINTR) => return Ok(()),

@@ -57,7 +57,7 @@ pub(crate) struct RunDoc {
     /// In real time: a window that begins later than this after its time is told of in the summary; 1ms by default.
     #[schemars(with = "Option<DurationText>")]
     pub late_limit: Option<Text>,
-    /// In real time: so long before a window is due the run waits busily instead of asleep, at most 1ms; 0s by default.
+    /// By the wall clock: so long before a window (on `--platform host`, a frame) is due the run waits busily instead of asleep, at most 1ms; 0s by default.
     #[schemars(with = "Option<DurationText>")]
     pub spin: Option<Text>,
     /// In real time: whether the run goes before all ordinary programs of the host (SCHED_FIFO) and locks the engine's memory; not by default.
