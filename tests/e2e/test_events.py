@@ -188,7 +188,59 @@ def test_a_power_cut_ends_children(run: Callable[..., Simulation]) -> None:
 
 def test_children_beyond_ten_thousand_are_counted(run: Callable[..., Simulation]) -> None:
     script = "i=0; while [ $i -lt 10123 ]; do (:); i=$((i + 1)); done"
-    told = events(run(pair([{"exec": ["sh", "-c", script]}], [], LINK, stop="5s")).out)
+    simulation = run(pair([{"exec": ["sh", "-c", script]}], [], LINK, stop="5s"))
+    told = events(simulation.out)
     kinds = [event["event"] for event in told if event.get("node") == "h1"]
     assert (kinds.count("process_forked"), kinds.count("child_exited")) == (10_000, 10_000)
     assert [event["count"] for event in told if event["event"] == "children_not_told"] == [123]
+    (warning,) = simulation.summary["warnings"]
+    assert (warning["code"], warning["nodes"], warning["count"]) == ("events_not_told", ["h1"], 123)
+
+
+# Becomes itself as often as its first argument says, then has a child that does so once.
+BECOMES_ITSELF = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int left = atoi(argv[1]), child = argc > 2;
+    if (left > 0) {
+        char number[16];
+        snprintf(number, sizeof number, "%d", left - 1);
+        execl(argv[0], argv[0], number, child ? "child" : NULL, NULL);
+        return 1;
+    }
+    if (!child) {
+        if (fork() == 0) {
+            execl(argv[0], argv[0], "0", "child", NULL);
+            _exit(1);
+        }
+        int status;
+        return wait(&status) < 0 || status != 0;
+    }
+    return 0;
+}
+"""
+
+
+def test_execs_beyond_ten_thousand_are_counted(run: Callable[..., Simulation], tmp_path: Path) -> None:
+    """Each that was made is told or counted, those of a program and of its child."""
+    source, program = tmp_path / "becomes.c", tmp_path / "becomes"
+    source.write_text(BECOMES_ITSELF, encoding="utf-8")
+    subprocess.run(["cc", "-O1", "-o", program, source], check=True)
+    scenario = pair([{"exec": "/opt/becomes 10122"}], [{"exec": "/opt/becomes 3"}], LINK, stop="30s")
+    for node in scenario["nodes"].values():
+        node["files"] = {"/opt/becomes": {"source": str(program), "mode": "755"}}
+    first, second = run(scenario), run(scenario)
+    assert (first.out / "events.jsonl").read_bytes() == (second.out / "events.jsonl").read_bytes()
+    told = events(first.out)
+    kinds = [(event.get("node"), event["event"]) for event in told]
+    assert (kinds.count(("h1", "process_executed")), kinds.count(("h2", "process_executed"))) == (10_000, 4)
+    (untold,) = [event for event in told if event["event"] == "execs_not_told"]
+    assert (untold["node"], untold["count"]) == ("h1", 10_123 - 10_000)
+    assert ("h1", "children_not_told") not in kinds
+    (warning,) = first.summary["warnings"]
+    assert (warning["code"], warning["nodes"], warning["count"]) == ("events_not_told", ["h1"], 123)
+    last = max(event["time_ns"] for event in told if event["event"] == "process_executed" and event["node"] == "h1")
+    assert untold["time_ns"] == warning["time_ns"] >= last

@@ -27,8 +27,10 @@ pub struct Family {
     told: Vec<(u64, Step)>,
     children: usize,
     execs: usize,
-    /// Children that are not told, and since when, ns.
-    untold: Option<(u64, u64)>,
+    /// Children that are not told.
+    children_untold: Untold,
+    /// Execs that are not told, those of children that are not told among them.
+    execs_untold: Untold,
     /// When programs that process 1 started were gone, ns, and the CPU time that they took, by process id.
     spent: BTreeMap<u32, Vec<(u64, CpuTime)>>,
 }
@@ -40,6 +42,23 @@ pub struct CpuTime {
     pub user_ns: u64,
     /// In the kernel for it.
     pub system_ns: u64,
+}
+
+/// What is only counted.
+#[derive(Debug, Default)]
+struct Untold {
+    count: u64,
+    /// When the first one was, ns.
+    first_ns: u64,
+}
+
+impl Untold {
+    fn add(&mut self, now_ns: u64) {
+        if self.count == 0 {
+            self.first_ns = now_ns;
+        }
+        self.count += 1;
+    }
 }
 
 #[derive(Debug)]
@@ -88,7 +107,8 @@ impl Family {
             told: Vec::new(),
             children: 0,
             execs: 0,
-            untold: None,
+            children_untold: Untold::default(),
+            execs_untold: Untold::default(),
             spent: BTreeMap::new(),
         }
     }
@@ -122,7 +142,7 @@ impl Family {
             let name = name.clone();
             self.told.push((now_ns, Step::Forked { pid, parent, name }));
         } else if !spawned {
-            self.untold.get_or_insert((now_ns, 0)).1 += 1;
+            self.children_untold.add(now_ns);
         }
         let known = Known {
             name,
@@ -137,9 +157,14 @@ impl Family {
         let Some(known) = self.there.get_mut(&pid) else { return };
         known.name.clone_from(&name);
         let is_start = known.spawned && !std::mem::replace(&mut known.begun, true);
-        if !is_start && (known.told || known.spawned) && self.execs < TOLD_MAX {
+        if is_start {
+            return;
+        }
+        if (known.told || known.spawned) && self.execs < TOLD_MAX {
             self.execs += 1;
             self.told.push((now_ns, Step::Executed { pid, name }));
+        } else {
+            self.execs_untold.add(now_ns);
         }
     }
 
@@ -171,6 +196,17 @@ impl Family {
         let ends = self.spent.get(&pid)?;
         let last = ends.iter().rev().find(|(gone_ns, _)| *gone_ns <= end_ns);
         last.map(|&(_, cpu)| cpu)
+    }
+
+    /// Of how many children and execs only the number is told, and since when, ns; none: all are told.
+    pub fn untold(&self) -> Option<(u64, u64)> {
+        let both = [&self.children_untold, &self.execs_untold];
+        let first_ns = both
+            .iter()
+            .filter(|untold| untold.count > 0)
+            .map(|untold| untold.first_ns)
+            .min()?;
+        Some((first_ns, both.iter().map(|untold| untold.count).sum()))
     }
 
     /// Adds all that is told of the processes of `node`.
@@ -211,8 +247,13 @@ impl Family {
             };
             events.add(*at_ns, event);
         }
-        if let Some((at_ns, count)) = self.untold {
-            events.add(at_ns, Event::ChildrenNotTold { node: node(), count });
+        let Untold { count, first_ns } = self.children_untold;
+        if count > 0 {
+            events.add(first_ns, Event::ChildrenNotTold { node: node(), count });
+        }
+        let Untold { count, first_ns } = self.execs_untold;
+        if count > 0 {
+            events.add(first_ns, Event::ExecsNotTold { node: node(), count });
         }
     }
 }
@@ -288,18 +329,38 @@ mod tests {
     #[test]
     fn a_hundred_thousand_forks_are_not_all_told() {
         let mut family = Family::new(true);
+        assert_eq!(family.untold(), None);
         for number in 0..100_000 {
             forked(&mut family, number, 30, 20);
             note(&mut family, number, abi::PROC_EXECED, (NAME, 30, 0));
             note(&mut family, number, abi::PROC_GONE, (0, 30, 0));
         }
         let text = told(&family);
-        assert_eq!(text.lines().count(), 3 * TOLD_MAX + 1);
-        let last = text.lines().last().unwrap();
+        assert_eq!(text.lines().count(), 3 * TOLD_MAX + 2);
+        let last: Vec<&str> = text.lines().skip(3 * TOLD_MAX).collect();
         assert_eq!(
             last,
-            "{\"time_ns\":10000,\"event\":\"children_not_told\",\"node\":\"h1\",\"count\":90000}"
+            [
+                "{\"time_ns\":10000,\"event\":\"children_not_told\",\"node\":\"h1\",\"count\":90000}",
+                "{\"time_ns\":10000,\"event\":\"execs_not_told\",\"node\":\"h1\",\"count\":90000}"
+            ]
         );
+        assert_eq!(family.untold(), Some((10_000, 180_000)));
         assert!(family.there.is_empty());
+    }
+
+    #[test]
+    fn a_program_that_becomes_others_without_end_is_counted() {
+        let mut family = Family::new(false);
+        forked(&mut family, 1, 20, 1);
+        // The first is its start.
+        for number in 0..=TOLD_MAX as u64 + 7 {
+            note(&mut family, number, abi::PROC_EXECED, (NAME, 20, 0));
+        }
+        let text = told(&family);
+        assert_eq!(text.lines().count(), TOLD_MAX + 1);
+        let last = "{\"time_ns\":10001,\"event\":\"execs_not_told\",\"node\":\"h1\",\"count\":7}";
+        assert_eq!(text.lines().last(), Some(last));
+        assert_eq!(family.untold(), Some((10_001, 7)));
     }
 }

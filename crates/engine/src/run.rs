@@ -551,6 +551,7 @@ impl Simulation {
                 &changed_text(&changed_files),
             );
         }
+        self.warn_of_untold();
         let expectations = match error {
             None => self.expectations()?,
             Some(_) => Vec::new(),
@@ -620,6 +621,18 @@ impl Simulation {
             summary,
             failed_expectations,
         })
+    }
+
+    /// Warns of children and execs that events.jsonl only counts.
+    fn warn_of_untold(&self) {
+        let text = "more than 10,000 children, or as many execs, in one life of a node: events.jsonl counts the rest \
+                    (`children_not_told`, `execs_not_told`)";
+        let mut warnings = self.books.shared.warnings();
+        for node in &self.nodes {
+            for (first_ns, count) in node.lives().filter_map(|programs| programs.family.untold()) {
+                warnings.add_times(first_ns, "events_not_told", Some(node.name()), None, text, count);
+            }
+        }
     }
 
     fn link_summaries(&self) -> Vec<LinkSummary> {

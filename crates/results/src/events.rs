@@ -119,6 +119,13 @@ pub enum Event {
     ChildrenNotTold {
         /// The node.
         node: String,
+        /// How many were not told: neither their births nor their ends.
+        count: u64,
+    },
+    /// From here on no more execs of this node are told, or those of its children that are not told are not.
+    ExecsNotTold {
+        /// The node.
+        node: String,
         /// How many were not told.
         count: u64,
     },
