@@ -10,7 +10,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -p no:cacheprovider
 CARGO := CARGO_TARGET_DIR=$(CURDIR)/target cargo
 # Property tests draw the same cases on every machine; PROPTEST_RNG_SEED=N draws others, and fuzzing is for the rest.
 export PROPTEST_RNG_SEED ?= 20260101
-SHELL_SCRIPTS := .ci/run examples/build examples/live/27-attach examples/live/30-vm scripts/bare-install scripts/bare-root scripts/fuzz scripts/python-tools scripts/setup-system
+SHELL_SCRIPTS := .ci/run examples/build examples/live/27-attach examples/live/30-vm examples/live/32-udp scripts/bare-install scripts/bare-root scripts/fuzz scripts/python-tools scripts/setup-system
 PYTHON_SCRIPTS := kernel/build kernel/profile/record examples/live/31-three-clocks $(wildcard kernel/profile/*.py python/*.py python/windtunnel/*.py python/windtunnel/plot/*.py bench/*.py examples/*.py figures/*.py scripts/*.py tests/e2e/*.py tests/frames/*.py tests/storms/*.py)
 C_SOURCES := $(shell git ls-files 'kernel/arch/*.c' 'tests/programs/*.[ch]' 'tests/storms/*.c' 'figures/*.c')
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Program
+from hosts import Host
 
 PATIENCE_S = 60
 NODE = """\
@@ -305,6 +306,49 @@ def test_two_engines_are_one_network(
     assert all(summary["ports"][0]["frames_in"] > 5 for summary in summaries)
     for end in ends:
         end.repeats(attempt)
+
+
+def test_the_example_of_two_engines_needs_no_rights(
+    engine: Path, kernel: Path, attempt: Callable[..., Program], tmp_path: Path
+) -> None:
+    """One command of an ordinary user; and each of both runs again in virtual time."""
+    for tool in ("ping", "iperf3"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not on this host; scripts/setup-system run installs it")
+    with tempfile.TemporaryDirectory() as name:
+        host = Host.prepare(Path(name), engine, kernel)
+        shutil.copytree(ROOT / "examples/live", host.folder / "live")
+        results = host.folder / "results"
+        results.mkdir()
+        prefix: tuple[str, ...] = ()
+        if os.geteuid() == 0:
+            prefix = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+            os.chown(results, 65534, 65534)
+        done = subprocess.run(
+            [*prefix, host.folder / "live/32-udp", results],
+            cwd="/",
+            env={**os.environ, "WINDTUNNEL": f"{name}/windtunnel", "WINDTUNNEL_CACHE": f"{name}/cache", "HOME": name},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=3 * PATIENCE_S,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "5 packets transmitted, 5 received" in done.stdout and "receiver" in done.stdout, done.stdout
+        # There and back is 30 ms of delay. It can only take longer, by how busy this host is.
+        assert min(float(value) for value in re.findall(r"time=([0-9.]+) ms", done.stdout)) >= 30.0, done.stdout
+        assert ((results / "32-udp.key").stat().st_mode & 0o777) == 0o600
+        ports = {}
+        for side in ("left", "right"):
+            again = tmp_path / side
+            command = ("run", results / f"32-udp-{side}.yaml", "--out", again, "--quiet", "--replay", results / side)
+            repeated = attempt(*command)
+            assert repeated.code == 0, repeated.stderr
+            assert read(again)["digest"] == read(results / side)["digest"]
+            (ports[side],) = read(results / side)["ports"]
+    for port, other in (("left", "right"), ("right", "left")):
+        assert "(sealed)" in ports[port]["what"]
+        assert 1000 < ports[port]["frames_in"] <= ports[other]["frames_out"], ports
 
 
 def test_who_has_another_key_stays_outside(engine: Path, tmp_path: Path) -> None:
