@@ -511,7 +511,7 @@ class _StateKeys(TypedDict):
     at_ns: int
     """Virtual time up to which everything has happened, ns."""
     links: list[LinkState]
-    """All links, in the scenario's order."""
+    """All links, in the scenario's order and those to ports last."""
     nodes: list[NodeState]
     """All nodes, in the scenario's order."""
     stop_ns: int

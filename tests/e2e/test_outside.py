@@ -587,3 +587,80 @@ def test_the_plan_shows_ports(attempt: Callable[..., Program]) -> None:
     done = attempt("validate", "--plan", ROOT / "examples/live/28-live.yaml")
     assert done.code == 0, done.stderr
     assert done.stdout.endswith("lan\n  tap, outside of r1:eth0; the host has 10.9.0.1/24\n"), done.stdout
+
+
+def read_links(out: Path) -> list[dict[str, str]]:
+    with (out / "links.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_links_to_ports_are_in_the_series(engine: Path, attempt: Callable[..., Program], tmp_path: Path) -> None:
+    """As any other link, in both directions, live and when the run is repeated."""
+    numbers = free_ports()
+    ends = []
+    try:
+        for own in (0, 1):
+            udp = f"{{udp: {{local: 127.0.0.1:{numbers[own]}, peer: 127.0.0.1:{numbers[1 - own]}}}}}"
+            end = End(engine, tmp_path / f"end-{own}", udp, f"10.9.0.{own + 1}/24", programs=PINGS % (2 - own))
+            ends.append(end)
+            end.kill()
+            text = end.scenario.read_text(encoding="utf-8").replace("stop: 1h", "stop: 1h, measure: {links: 100ms}")
+            end.scenario.write_text(text.replace("delay: 1ms", "delay: 30ms"), encoding="utf-8")
+            end.start()
+        wait_until(lambda: all(answers(end) >= 10 for end in ends), "answers both ways")
+        seen = json.loads(attempt("top", "--run", ends[0].out, "--json").stdout)["links"]
+        shown = attempt("top", "--run", ends[0].out, "--once", "--interval", "100ms").stdout
+        summaries = [end.stop() for end in ends]
+    finally:
+        for end in ends:
+            end.kill()
+    assert [(link["a"], link["b"]) for link in seen] == [("h1:eth0", "lan")]
+    assert seen[0]["b_to_a"]["frames"] >= 10 and seen[0]["a_to_b_now"]["delay_ns"] == 30_000_000, seen
+    assert re.search(r"^lan +h1:eth0 ", shown, re.MULTILINE), shown
+    for end, summary in zip(ends, summaries, strict=True):
+        rows = read_links(end.out)
+        assert {(row["from"], row["to"]) for row in rows} == {("h1:eth0", "lan"), ("lan", "h1:eth0")}
+        (link,) = summary["links"]
+        for (sender, receiver), way in ((("h1:eth0", "lan"), "a_to_b"), (("lan", "h1:eth0"), "b_to_a")):
+            mine = [row for row in rows if (row["from"], row["to"]) == (sender, receiver)]
+            for column, total in (("offered_frames", "frames"), ("delivered_bytes", "delivered_bytes")):
+                assert sum(int(row[column]) for row in mine) == link[way][total] > 0, (way, column, link)
+        # A ping is sent each 200 ms, and what it sends arrives 30 ms later: no interval has more than a few.
+        assert max(int(row["offered_frames"]) for row in rows) < 30
+        end.repeats(attempt)
+        assert read_links(end.out.with_name("again")) == rows
+
+
+def test_power_cut_loses_what_is_on_its_way_to_a_port(
+    engine: Path, attempt: Callable[..., Program], tmp_path: Path
+) -> None:
+    path = tmp_path / "socket"
+    end = End(engine, tmp_path / "end", f"{{stream: {path}}}", "10.9.0.1/24", programs=PINGS % 2)
+    end.kill()
+    text = end.scenario.read_text(encoding="utf-8").replace("delay: 1ms", "delay: 2s").replace("stop: 1h", "stop: 6s")
+    text += "events: [{at: 3500ms, node: h1, down: true}]\n"
+    end.scenario.write_text(text, encoding="utf-8")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        listener.settimeout(PATIENCE_S)
+        end.start()
+        try:
+            peer = listener.accept()[0]
+            with peer:
+                frames = 0
+                while size := peer.recv(4, socket.MSG_WAITALL):
+                    frames += bool(peer.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL))
+            assert end.process.wait(timeout=PATIENCE_S) == 0
+        finally:
+            end.kill()
+    summary = read(end.out)
+    (link,), (port,) = summary["links"], summary["ports"]
+    sent = link["a_to_b"]
+    # It asks for its neighbour once a second.
+    assert sent["drops"]["node_down"] >= 1 and sent["delivered_frames"] >= 1, sent
+    assert sent["frames"] == sent["delivered_frames"] + sent["drops"]["node_down"]
+    assert frames == port["frames_out"] <= sent["delivered_frames"]
+    again = tmp_path / "again"
+    assert attempt("run", end.scenario, "--out", again, "--quiet", "--replay", end.out).code == 0
+    assert (read(again)["digest"], read(again)["links"]) == (summary["digest"], summary["links"])

@@ -1,5 +1,6 @@
 //! What a run prints for people when it is over.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use windtunnel_results::{DirectionSummary, Ended, ProcessSummary, Summary, Warning};
 
@@ -26,6 +27,19 @@ pub fn render(summary: &Summary, out_dir: &str) -> String {
     for link in &summary.links {
         direction(&mut text, &link.a, &link.b, &link.a_to_b);
         direction(&mut text, &link.b, &link.a, &link.b_to_a);
+    }
+    for port in &summary.ports {
+        line(
+            &mut text,
+            format_args!(
+                "  port {} ({})  {} frames in, {} out{}",
+                port.name,
+                port.what,
+                port.frames_in,
+                port.frames_out,
+                dropped(&port.drops)
+            ),
+        );
     }
     for warning in &summary.warnings {
         line(&mut text, format_args!("warning: {}", one_line(warning)));
@@ -80,29 +94,33 @@ fn direction(text: &mut String, from: &str, to: &str, counts: &DirectionSummary)
     if counts.frames == 0 {
         return;
     }
-    let drops: Vec<String> = counts
-        .drops
-        .iter()
-        .map(|(cause, frames)| format!("{frames} {cause}"))
-        .collect();
-    let drops = if drops.is_empty() {
-        String::new()
-    } else {
-        format!(", dropped: {}", drops.join(", "))
-    };
     line(
         text,
         format_args!(
-            "  {from} -> {to}  {} frames, {} bytes{drops}",
-            counts.frames, counts.bytes
+            "  {from} -> {to}  {} frames, {} bytes{}",
+            counts.frames,
+            counts.bytes,
+            dropped(&counts.drops)
         ),
     );
+}
+
+/// What was lost, by cause, as the end of a line.
+fn dropped(causes: &BTreeMap<String, u64>) -> String {
+    let drops: Vec<String> = causes
+        .iter()
+        .map(|(cause, frames)| format!("{frames} {cause}"))
+        .collect();
+    if drops.is_empty() {
+        return String::new();
+    }
+    format!(", dropped: {}", drops.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use windtunnel_results::{LinkSummary, SUMMARY_VERSION};
+    use windtunnel_results::{LinkSummary, PortSummary, SUMMARY_VERSION};
 
     #[test]
     fn reads_like_this() {
@@ -146,7 +164,15 @@ mod tests {
                 a_to_b: sent(&[("loss", 1), ("queue_full", 2)]),
                 b_to_a: sent(&[]),
             }],
-            ports: Vec::new(),
+            ports: vec![PortSummary {
+                name: "lan".into(),
+                what: "TAP interface wt0".into(),
+                frames_in: 4,
+                bytes_in: 240,
+                frames_out: 2,
+                bytes_out: 120,
+                drops: [("out_full".into(), 1)].into(),
+            }],
             lateness: None,
             warnings: vec![Warning {
                 code: "unsupported_call".into(),
@@ -167,6 +193,7 @@ mod tests {
              \x20 h2      not started  ping -c1\n\
              \x20 h1:eth0 -> h2:eth0  3 frames, 180 bytes, dropped: 1 loss, 2 queue_full\n\
              \x20 h2:eth0 -> h1:eth0  3 frames, 180 bytes\n\
+             \x20 port lan (TAP interface wt0)  4 frames in, 2 out, dropped: 1 out_full\n\
              warning: h1: `prog` called io_uring_setup: refused (2 times)\n\
              failed: h1: ping exited with 0, expected 1\n\
              digest 00ff\n\

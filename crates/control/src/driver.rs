@@ -232,7 +232,7 @@ pub enum Outcome {
     },
     /// As asked for.
     Processes(Vec<Process>),
-    /// Counters of all links, in the scenario's order, as in summary.json.
+    /// Counters of all links, in the scenario's order and those to ports last, as in summary.json.
     Links(Vec<LinkSummary>),
     /// Some rows of the table that was asked for.
     Sample(Sample),

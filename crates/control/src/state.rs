@@ -25,7 +25,7 @@ pub struct State {
     pub held: Option<Ended>,
     /// All nodes, in the scenario's order.
     pub nodes: Vec<NodeState>,
-    /// All links, in the scenario's order.
+    /// All links, in the scenario's order and those to ports last.
     pub links: Vec<LinkState>,
     /// TCP connections of all nodes, a row each with the columns of tcp.csv; empty unless asked for.
     #[serde(default)]

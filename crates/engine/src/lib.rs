@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod build;
+mod cables;
 mod configure;
 mod defaults;
 mod error;

@@ -182,6 +182,9 @@ impl Links {
                 }
             }
         }
+        if !up && let Some(outside) = &mut network.outside {
+            outside.cut(network.nodes, node, at_ns);
+        }
         for (link, LinkSpec { a, b, .. }) in self.links_of(node) {
             for end in [a, b].into_iter().filter(|end| end.node.index() != node) {
                 self.tell_carrier(network, source, at_ns, link, end);

@@ -25,6 +25,7 @@ use windtunnel_process::trap::host_clock_ns;
 use windtunnel_results::{ChangedBy, Ended, LatenessSummary, OutDir};
 use windtunnel_scenario::{Action, Scenario};
 
+use crate::cables::Cables;
 use crate::error::EngineError;
 use crate::event::Source;
 use crate::lateness::{self, Clock};
@@ -173,6 +174,28 @@ pub struct Network<'a> {
     pub machines: &'a Machines,
     /// The links that lead outside, if there are any.
     pub outside: Option<&'a mut Outside>,
+}
+
+impl Network<'_> {
+    /// The nodes and all links.
+    pub fn cables(&mut self) -> (&mut [Node], Cables<'_>) {
+        let cables = Cables::new(self.links, self.outside.as_deref_mut());
+        (self.nodes, cables)
+    }
+
+    /// Takes the measurements that are due at `at_ns` or before, given that all has happened that is due sooner, and nothing at `at_ns`;
+    /// when the next one is due, ns.
+    ///
+    /// # Errors
+    /// When one cannot be written.
+    pub fn catch_up(&mut self, at_ns: u64) -> Result<u64, EngineError> {
+        let Some(measure) = self.measure else {
+            return Ok(u64::MAX);
+        };
+        let mut cables = Cables::new(self.links, self.outside.as_deref_mut());
+        measure.catch_up(self.nodes, &mut cables, at_ns)?;
+        Ok(measure.next_ns())
+    }
 }
 
 impl Live {

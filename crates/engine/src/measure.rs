@@ -1,14 +1,14 @@
 //! Measurements at intervals of virtual time. Between two windows they look at what links know, and ask kernels for samples, which
 //! change nothing: a run with them is the run without, and they may begin while it goes on.
 
-use windtunnel_base::{IfaceId, SimTime, result_files};
+use windtunnel_base::{SimTime, result_files};
 use windtunnel_control::Measured;
 use windtunnel_kernel::abi::{MptcpSample, QdiscSample, TcpSample};
 use windtunnel_results::{LinkInterval, OutDir, Series};
 use windtunnel_scenario::Measures;
 
+use crate::cables::{Cables, Counts, Direction};
 use crate::error::EngineError;
-use crate::links::Links;
 use crate::node::{Body, Node};
 use crate::samples;
 use crate::window::{Step, Windows};
@@ -37,24 +37,11 @@ struct Due {
 /// What a series holds. The vectors are empty between two samples.
 #[derive(Debug)]
 enum What {
-    /// What each direction had counted at the last time, in the order of [`Links::directions`].
-    Links(Vec<Totals>),
+    /// What each direction had counted at the last time, in the order of [`Cables::each`].
+    Links(Vec<Counts>),
     Tcp(Vec<TcpSample>),
     Mptcp(Vec<MptcpSample>),
     Qdiscs(Vec<QdiscSample>),
-}
-
-/// Counts since the start.
-#[derive(Clone, Copy, Debug, Default)]
-struct Totals {
-    offered: (u64, u64),
-    delivered: (u64, u64),
-    lost: u64,
-    queue_full: u64,
-    link_down: u64,
-    ring_full: u64,
-    sent: u64,
-    waited_ns: u64,
 }
 
 impl Measure {
@@ -67,7 +54,7 @@ impl Measure {
     ///
     /// # Errors
     /// When a file cannot be made.
-    pub fn new(measures: &Measures, out: &OutDir, links: &Links) -> Result<Option<Self>, EngineError> {
+    pub fn new(measures: &Measures, out: &OutDir, cables: &Cables<'_>) -> Result<Option<Self>, EngineError> {
         let wanted = [
             (Measured::Links, measures.links),
             (Measured::Tcp, measures.tcp),
@@ -80,7 +67,9 @@ impl Measure {
         };
         for (what, interval) in wanted {
             if let Some(interval) = interval {
-                measure.series.push(Due::new(what, out, links, interval.as_ns())?);
+                measure
+                    .series
+                    .push(Due::new(what, out, cables.count(), interval.as_ns())?);
             }
         }
         Ok((!measure.series.is_empty()).then_some(measure))
@@ -100,7 +89,7 @@ impl Measure {
         (what, interval_ns): (Measured, u64),
         out: &OutDir,
         nodes: &mut [Node],
-        links: &Links,
+        cables: &mut Cables<'_>,
         at_ns: u64,
     ) -> Result<(), EngineError> {
         let none = Self {
@@ -108,15 +97,15 @@ impl Measure {
             has_flows: false,
         };
         let measure = this.get_or_insert(none);
-        let mut due = Due::new(what, out, links, interval_ns)?;
+        let mut due = Due::new(what, out, cables.count(), interval_ns)?;
         due.done_ns = at_ns;
         if let What::Links(before) = &mut due.what {
-            for ((from, to, _), before) in links.directions().zip(before) {
-                nodes[from.node.index()].ports[from.index as usize]
-                    .link
-                    .take_longest_wait_ns();
-                *before = count(nodes, from, to);
-            }
+            let mut before = before.iter_mut();
+            cables.each(nodes, at_ns, |direction| {
+                direction.link.take_longest_wait_ns();
+                *before.next().expect("links stay as many") = direction.counts;
+                Ok::<_, EngineError>(())
+            })?;
         }
         measure.series.push(due);
         Ok(())
@@ -126,9 +115,9 @@ impl Measure {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn catch_up(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64) -> Result<(), EngineError> {
+    pub fn catch_up(&mut self, nodes: &mut [Node], cables: &mut Cables<'_>, at_ns: u64) -> Result<(), EngineError> {
         while self.next_ns() <= at_ns {
-            self.take(nodes, links, self.next_ns(), false)?;
+            self.take(nodes, cables, self.next_ns(), false)?;
         }
         Ok(())
     }
@@ -160,7 +149,7 @@ impl Measure {
         &mut self,
         nodes: &mut [Node],
         windows: &mut Windows<Body>,
-        links: &Links,
+        cables: &mut Cables<'_>,
         lookahead_ns: u64,
         limit_ns: u64,
     ) -> Result<Step, EngineError> {
@@ -168,7 +157,7 @@ impl Measure {
         // Until then nothing happens. A run that waits for its visitors has no limit: there is nothing to measure, either.
         let quiet_ns = start_ns.min(limit_ns);
         while self.next_ns() <= quiet_ns && quiet_ns < u64::MAX {
-            self.take(nodes, links, self.next_ns(), false)?;
+            self.take(nodes, cables, self.next_ns(), false)?;
         }
         if start_ns >= limit_ns {
             return Ok(Step::Idle);
@@ -177,7 +166,7 @@ impl Measure {
         while self.next_ns() < end_ns {
             let at_ns = self.next_ns();
             windows.step(nodes, lookahead_ns, at_ns)?;
-            self.take(nodes, links, at_ns, false)?;
+            self.take(nodes, cables, at_ns, false)?;
         }
         windows.step(nodes, lookahead_ns, end_ns)?;
         windows.pass(end_ns);
@@ -185,7 +174,7 @@ impl Measure {
     }
 
     /// When the next one is due, ns.
-    fn next_ns(&self) -> u64 {
+    pub fn next_ns(&self) -> u64 {
         self.series.iter().map(Due::next_ns).min().unwrap_or(u64::MAX)
     }
 
@@ -193,10 +182,10 @@ impl Measure {
     ///
     /// # Errors
     /// When it cannot be written.
-    fn take(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64, end: bool) -> Result<(), EngineError> {
+    fn take(&mut self, nodes: &mut [Node], cables: &mut Cables<'_>, at_ns: u64, end: bool) -> Result<(), EngineError> {
         let due = |series: &&mut Due| series.next_ns() == at_ns || end && series.done_ns < at_ns;
         for series in self.series.iter_mut().filter(due) {
-            series.take(nodes, links, at_ns)?;
+            series.take(nodes, cables, at_ns)?;
         }
         Ok(())
     }
@@ -205,8 +194,8 @@ impl Measure {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn finish(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64) -> Result<(), EngineError> {
-        self.take(nodes, links, at_ns, true)?;
+    pub fn finish(&mut self, nodes: &mut [Node], cables: &mut Cables<'_>, at_ns: u64) -> Result<(), EngineError> {
+        self.take(nodes, cables, at_ns, true)?;
         for due in &mut self.series {
             due.series.flush()?;
         }
@@ -226,14 +215,14 @@ impl What {
 }
 
 impl Due {
-    /// A series that begins at time 0.
+    /// A series that begins at time 0, in a run with so many directions of links.
     ///
     /// # Errors
     /// When its file cannot be made.
-    fn new(what: Measured, out: &OutDir, links: &Links, interval_ns: u64) -> Result<Self, EngineError> {
+    fn new(what: Measured, out: &OutDir, directions: usize, interval_ns: u64) -> Result<Self, EngineError> {
         let (what, series) = match what {
             Measured::Links => {
-                let before = vec![Totals::default(); links.directions().count()];
+                let before = vec![Counts::default(); directions];
                 (What::Links(before), out.link_series()?)
             }
             Measured::Tcp => (What::Tcp(Vec::new()), out.tcp_series()?),
@@ -257,11 +246,11 @@ impl Due {
     ///
     /// # Errors
     /// When it cannot be written.
-    fn take(&mut self, nodes: &mut [Node], links: &Links, at_ns: u64) -> Result<(), EngineError> {
+    fn take(&mut self, nodes: &mut [Node], cables: &mut Cables<'_>, at_ns: u64) -> Result<(), EngineError> {
         let span_ns = at_ns - self.done_ns;
         let series = &mut self.series;
         match &mut self.what {
-            What::Links(totals) => take_links(series, totals, nodes, links, (at_ns, span_ns))?,
+            What::Links(totals) => take_links(series, totals, nodes, cables, (at_ns, span_ns))?,
             What::Tcp(records) => {
                 for node in nodes {
                     node.sample(records)?;
@@ -300,38 +289,28 @@ impl Due {
     }
 }
 
-/// What a direction has counted since the start.
-fn count(nodes: &[Node], from: IfaceId, to: IfaceId) -> Totals {
-    let receiver = &nodes[to.node.index()].ports[to.index as usize];
-    let counters = nodes[from.node.index()].ports[from.index as usize].link.counters();
-    Totals {
-        offered: (counters.frames, counters.bytes),
-        delivered: (receiver.received_frames, receiver.received_bytes),
-        lost: counters.dropped.loss,
-        queue_full: counters.dropped.queue,
-        link_down: counters.dropped.down,
-        ring_full: receiver.missed_frames,
-        sent: counters.sent,
-        waited_ns: counters.waited_ns,
-    }
-}
-
 /// Writes down what links did in the `span_ns` before `at_ns`.
 ///
 /// # Errors
 /// When it cannot be written.
 fn take_links(
     series: &mut Series,
-    totals: &mut [Totals],
+    totals: &mut [Counts],
     nodes: &mut [Node],
-    links: &Links,
+    cables: &mut Cables<'_>,
     (at_ns, span_ns): (u64, u64),
 ) -> Result<(), EngineError> {
-    for ((from, to, names), before) in links.directions().zip(totals) {
-        let link = &mut nodes[from.node.index()].ports[from.index as usize].link;
+    let mut totals = totals.iter_mut();
+    cables.each(nodes, at_ns, |direction| {
+        let Direction {
+            names,
+            link,
+            counts: now,
+            ..
+        } = direction;
+        let before = totals.next().expect("links stay as many");
         let backlog = link.backlog(SimTime(at_ns));
         let max_wait_ns = link.take_longest_wait_ns();
-        let now = count(nodes, from, to);
         let delivered_bytes = now.delivered.1 - before.delivered.1;
         let bits = u128::from(delivered_bytes) * BITS * NS_PER_S;
         let waits = (now.waited_ns - before.waited_ns).checked_div(now.sent - before.sent);
@@ -355,6 +334,6 @@ fn take_links(
             queue_bytes: backlog.bytes,
         })?;
         *before = now;
-    }
-    Ok(())
+        Ok(())
+    })
 }

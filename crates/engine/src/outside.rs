@@ -21,6 +21,7 @@ use windtunnel_results::{DirectionSummary, LinkSummary, PortSummary};
 use windtunnel_scenario::{PortEnd, Scenario};
 
 use crate::build;
+use crate::cables::{Counts, Direction};
 use crate::error::EngineError;
 use crate::event::{Event, Source};
 use crate::flows::Flows;
@@ -342,6 +343,25 @@ impl Outside {
         (end.inside_name.clone(), end.name.clone())
     }
 
+    /// The power of a node went at `at_ns`: what is on its links to ports is lost. What was on its way to the node is lost already.
+    pub fn cut(&mut self, nodes: &mut [Node], node: usize, at_ns: u64) {
+        self.collect(nodes);
+        self.send(at_ns);
+        let Self { ends, leaving, .. } = self;
+        let of_node = |end: &End| end.inside.node.index() == node;
+        let (lost, kept) = leaving
+            .drain()
+            .partition::<Vec<_>, _>(|Reverse(queued)| of_node(&ends[queued.port as usize]));
+        leaving.extend(kept);
+        for Reverse(queued) in lost {
+            ends[queued.port as usize].wire.cut_frames += 1;
+        }
+        for end in ends.iter_mut().filter(|end| of_node(end)) {
+            nodes[node].ports[end.inside.index as usize].link.cut();
+            end.wire.link.cut();
+        }
+    }
+
     /// NICs at links to the outside, and whether these work in both directions.
     pub fn carriers(&self, nodes: &[Node]) -> impl Iterator<Item = (IfaceId, bool)> {
         self.ends.iter().map(|end| {
@@ -397,6 +417,47 @@ impl Outside {
             }
         };
         self.ends.iter().map(summary).collect()
+    }
+
+    /// How many directions the links to ports have.
+    pub fn directions(&self) -> usize {
+        2 * self.ends.len()
+    }
+
+    /// Shows each direction of the links to ports, the way out first, as [`Cables::each`] does.
+    ///
+    /// [`Cables::each`]: crate::cables::Cables::each
+    ///
+    /// # Errors
+    /// The first one of `each`.
+    pub fn each_direction<E>(
+        &mut self,
+        nodes: &mut [Node],
+        at_ns: u64,
+        mut each: impl FnMut(Direction<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // What has arrived before counts as sent by the wall clock, too: it is at least as late.
+        self.collect(nodes);
+        self.send(at_ns);
+        for end in &mut self.ends {
+            let inside = &mut nodes[end.inside.node.index()];
+            let powered = inside.is_up();
+            let near = &mut inside.ports[end.inside.index as usize];
+            let (outward, inward) = (Counts::of(near, &end.wire), Counts::of(&end.wire, near));
+            each(Direction {
+                names: (&end.inside_name, &end.name),
+                link: &mut near.link,
+                counts: outward,
+                powered,
+            })?;
+            each(Direction {
+                names: (&end.name, &end.inside_name),
+                link: &mut end.wire.link,
+                counts: inward,
+                powered,
+            })?;
+        }
+        Ok(())
     }
 
     /// The flows that came in, where they are looked for, with the names of their ports.

@@ -21,6 +21,7 @@ use windtunnel_results::{
 use windtunnel_scenario::{Event, LinkSpec, Preempt, Scenario};
 
 use crate::build;
+use crate::cables::{self, Cables};
 use crate::error::EngineError;
 use crate::event::Source;
 use crate::flows;
@@ -187,7 +188,7 @@ impl Simulation {
         let outside = Outside::new(scenario, live.outside.take().as_deref(), &books, source);
         let stop_flag = options.stop_flag.clone();
         let live = outside.and_then(|outside| Ok((make_live(scenario, live, &books, stop_flag)?, outside)));
-        let (live, outside) = match live {
+        let (live, mut outside) = match live {
             Ok(live) => live,
             Err(error) => {
                 books.note_error(&error);
@@ -200,8 +201,12 @@ impl Simulation {
             .store(scenario.run.stop.as_ns(), Ordering::Relaxed);
         let (stop_flag, debug, write_back) = (options.stop_flag.clone(), options.debug, options.write_back);
         let links = Links::new(scenario.links.clone(), link_ends(scenario));
-        let built = make_measure(scenario, &links, &books)
-            .and_then(|measure| Ok((measure, build::build(scenario, options, &mut books)?)));
+        let built = Measure::new(
+            &scenario.run.measure,
+            &books.out,
+            &Cables::new(&links, outside.as_deref_mut()),
+        )
+        .and_then(|measure| Ok((measure, build::build(scenario, options, &mut books)?)));
         match blame_host(built) {
             Ok((measure, parts)) => Ok(Self {
                 nodes: parts.nodes,
@@ -324,7 +329,7 @@ impl Simulation {
                             &self.links,
                             &mut self.measure,
                             &self.machines,
-                            None,
+                            self.outside.as_deref_mut(),
                         ),
                         due_ns,
                     )?;
@@ -341,6 +346,8 @@ impl Simulation {
                         let (action, by) = (&event.action, ChangedBy::Scenario);
                         self.links.change(&mut network, &mut self.source, due_ns, action, by)?;
                     }
+                    // A run that ends by that ends after it, and so does its replay.
+                    self.windows.pass(due_ns.saturating_add(1));
                     lookahead_ns = Links::lookahead_ns(&self.nodes);
                 }
             }
@@ -452,7 +459,10 @@ impl Simulation {
     fn step(&mut self, lookahead_ns: u64, limit_ns: u64) -> Result<Step, EngineError> {
         match &mut self.measure {
             None => self.windows.step(&mut self.nodes, lookahead_ns, limit_ns),
-            Some(measure) => measure.step(&mut self.nodes, &mut self.windows, &self.links, lookahead_ns, limit_ns),
+            Some(measure) => {
+                let mut cables = Cables::new(&self.links, self.outside.as_deref_mut());
+                measure.step(&mut self.nodes, &mut self.windows, &mut cables, lookahead_ns, limit_ns)
+            }
         }
     }
 
@@ -508,9 +518,19 @@ impl Simulation {
 
     /// The last of the measurements.
     fn end_measurements(&mut self, ended: Ended) -> Result<(), EngineError> {
-        let at_ns = self.virtual_time_ns(ended);
+        let mut at_ns = self.virtual_time_ns(ended);
+        if let Some(outside) = self.outside.as_ref().filter(|_| ended == Ended::Interrupted) {
+            // What came in since the last window is measured, too.
+            at_ns = at_ns.max(match outside.is_replay() {
+                true => self.live.stop_ns(self.stop_ns),
+                false => self.windows.done_ns(),
+            });
+        }
         match &mut self.measure {
-            Some(measure) => measure.finish(&mut self.nodes, &self.links, at_ns),
+            Some(measure) => {
+                let mut cables = Cables::new(&self.links, self.outside.as_deref_mut());
+                measure.finish(&mut self.nodes, &mut cables, at_ns)
+            }
             None => Ok(()),
         }
     }
@@ -636,11 +656,7 @@ impl Simulation {
     }
 
     fn link_summaries(&self) -> Vec<LinkSummary> {
-        let mut links = self.links.summaries(&self.nodes);
-        if let Some(outside) = &self.outside {
-            links.extend(outside.links(&self.nodes));
-        }
-        links
+        cables::summaries(&self.links, self.outside.as_deref(), &self.nodes)
     }
 
     /// How late the run was, if it went with the wall clock, with warnings if that was too late.
@@ -785,11 +801,6 @@ fn network<'a>(
 fn link_ends(scenario: &Scenario) -> Vec<(String, String)> {
     let ends = |link: &LinkSpec| (scenario.iface_name(link.a), scenario.iface_name(link.b));
     scenario.links.iter().map(ends).collect()
-}
-
-/// The measurements that a scenario asks for.
-fn make_measure(scenario: &Scenario, links: &Links, books: &Books) -> Result<Option<Measure>, EngineError> {
-    Measure::new(&scenario.run.measure, &books.out, links)
 }
 
 /// The live part of a run, which numbers its events after those of all kernels.

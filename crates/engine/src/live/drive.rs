@@ -13,6 +13,7 @@ use windtunnel_control::{
 use windtunnel_results::Ended;
 
 use super::{Live, NAP, Network, Question, SLICE_NS, Session, look};
+use crate::cables::Cables;
 use crate::error::EngineError;
 use crate::measure::Measure;
 use crate::node::{Node, What};
@@ -315,9 +316,9 @@ impl Live {
         self.answer_that_time_stands(network.windows.done_ns());
         let driver = self.driver.as_ref().expect("time stands still for it");
         // Now, before a command changes what they look at. A run that is over has its last ones written at its end.
-        if let Some(measure) = network.measure.as_mut().filter(|_| driver.ended.is_none()) {
+        if driver.ended.is_none() {
             let at_ns = self.last_ns.min(network.windows.earliest_ns());
-            measure.catch_up(network.nodes, network.links, at_ns)?;
+            network.catch_up(at_ns)?;
         }
         Ok(())
     }
@@ -448,7 +449,8 @@ impl Live {
         match command {
             Command::Pause {} | Command::Stop {} => driver.answer(id, at_ns, Outcome::Done {}),
             Command::Counters {} => {
-                let summaries = network.links.summaries(network.nodes);
+                let (nodes, cables) = network.cables();
+                let summaries = cables.summaries(nodes);
                 driver.answer(id, at_ns, Outcome::Links(summaries));
             }
             Command::Sample { what, node, skip } => {
@@ -546,7 +548,8 @@ impl Live {
                 }
                 for what in series {
                     let (asked, out) = ((what, interval_ns), &self.identity.out);
-                    Measure::start(network.measure, asked, out, network.nodes, network.links, at_ns)?;
+                    let mut cables = Cables::new(network.links, network.outside.as_deref_mut());
+                    Measure::start(network.measure, asked, out, network.nodes, &mut cables, at_ns)?;
                 }
                 let driver = self.driver.as_ref().expect("its command begins");
                 driver.answer(id, at_ns, Outcome::Done {});

@@ -1,5 +1,7 @@
 //! What a run shows to those who only look at it.
 
+use std::convert::Infallible;
+
 use serde_json::Value;
 use windtunnel_base::SimTime;
 use windtunnel_control::{DirectionState, LinkState, Look, NodeState, ProgramState, Sample, Sampled, State};
@@ -7,6 +9,7 @@ use windtunnel_kernel::abi::{MptcpSample, QdiscSample, TcpSample};
 use windtunnel_results::{Line, MptcpLine, ProcessSummary, QdiscLine, TcpLine};
 
 use super::{Live, Network};
+use crate::cables::Direction;
 use crate::error::EngineError;
 use crate::node::Node;
 use crate::samples;
@@ -18,8 +21,12 @@ impl Live {
     /// How the run stands at `at_ns`, between two windows.
     ///
     /// # Errors
-    /// When a kernel crashes that is asked for its connections.
+    /// When a kernel crashes that is asked for its connections, or a measurement cannot be written.
     pub(super) fn state(&self, network: &mut Network<'_>, at_ns: u64, look: &Look) -> Result<State, EngineError> {
+        if network.outside.is_some() {
+            // What has arrived at ports is counted below.
+            network.catch_up(at_ns)?;
+        }
         Ok(State {
             at_ns,
             stop_ns: self.identity.scenario.run.stop.as_ns(),
@@ -64,11 +71,10 @@ fn node_state(node: &Node) -> NodeState {
 }
 
 fn links(network: &mut Network<'_>, at_ns: u64) -> Vec<LinkState> {
-    let counters = network.links.summaries(network.nodes);
     let mut directions = Vec::new();
-    for (from, to, _) in network.links.directions() {
-        let powered = [from, to].iter().all(|end| network.nodes[end.node.index()].is_up());
-        let link = &mut network.nodes[from.node.index()].ports[from.index as usize].link;
+    let (nodes, mut cables) = network.cables();
+    let seen = cables.each(nodes, at_ns, |direction| {
+        let Direction { link, powered, .. } = direction;
         let backlog = link.backlog(SimTime(at_ns));
         let params = link.params();
         directions.push(DirectionState {
@@ -79,7 +85,10 @@ fn links(network: &mut Network<'_>, at_ns: u64) -> Vec<LinkState> {
             queue_bytes: backlog.bytes,
             wait_ns: backlog.wait_ns,
         });
-    }
+        Ok::<_, Infallible>(())
+    });
+    let Ok(()) = seen;
+    let counters = cables.summaries(nodes);
     let (pairs, _) = directions.as_chunks::<2>();
     let both = counters.into_iter().zip(pairs);
     both.map(|(counters, &[a_to_b_now, b_to_a_now])| LinkState {

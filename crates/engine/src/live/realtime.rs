@@ -85,12 +85,8 @@ impl Live {
             .pacer
             .get_or_insert_with(|| Pacer::new(wall_ns, network.windows.done_ns()));
         let mut now_ns = pacer.virtual_ns(wall_ns);
-        if let Some(outside) = &mut network.outside {
-            // What is sent and what comes is told apart by what has happened before it, so that a replay finds the same.
-            network.windows.pass(now_ns.saturating_add(1).min(due_ns));
-            outside.send(network.windows.done_ns());
-            let at_ns = now_ns.min(due_ns).max(network.windows.done_ns());
-            outside.receive(network.nodes, network.windows, at_ns)?;
+        if network.outside.is_some() {
+            self.look_outside(network, now_ns, due_ns)?;
         }
         let next_ns = network.windows.earliest_ns().min(due_ns);
         if next_ns > now_ns {
@@ -120,6 +116,27 @@ impl Live {
         } else {
             due_ns.min(slice_ns)
         }))
+    }
+
+    /// Sends what is due at `now_ns` by the wall clock, and lets come in what waits outside. What is sent and what comes is told apart
+    /// by what has happened before it, so that a replay finds the same.
+    fn look_outside(&mut self, network: &mut Network<'_>, now_ns: u64, due_ns: u64) -> Result<(), EngineError> {
+        // Measurements at times when nothing happened are of what was before that.
+        let quiet_ns = now_ns.min(due_ns).min(network.windows.earliest_ns());
+        let measure_ns = network.catch_up(quiet_ns)?;
+        let Some(outside) = &mut network.outside else {
+            return Ok(());
+        };
+        network
+            .windows
+            .pass(now_ns.saturating_add(1).min(due_ns).min(measure_ns));
+        outside.send(network.windows.done_ns());
+        // A run that is late has not measured all that is due, so what comes in came before.
+        let at_ns = now_ns.min(due_ns).min(measure_ns - 1).max(network.windows.done_ns());
+        if at_ns < measure_ns {
+            outside.receive(network.nodes, network.windows, at_ns)?;
+        }
+        Ok(())
     }
 
     /// The wall clock begins, after a while in virtual time.
