@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ._error import Error
 
@@ -29,17 +29,49 @@ ROUNDS = 150
 # It takes that many until a chain of a few nodes is straight.
 ROUNDS_MAX = 3000
 # Colours that those with colour-blindness tell apart (Okabe and Ito).
-FILL = {"host": "#56b4e9", "router": "#e69f00", "switch": "#009e73"}
+FILL = {"host": "#56b4e9", "router": "#e69f00", "switch": "#009e73", "port": "#ffffff"}
 ROWS_MAX = 20
 
 
 def positions(network: Network) -> dict[str, Point]:
-    """Where nodes are drawn: their own positions if all have one, else apart by as many links as lie between them."""
+    """Where nodes and ports are drawn: nodes at their own positions, if all have one, else by the links between."""
     nodes = network.nodes
     own = {name: node._spec.get("position") for name, node in nodes.items()}
+    ports = network._port_links()
     if nodes and all(own.values()):
-        return {name: (float(at[0]), float(at[1])) for name, at in own.items() if at}
-    return spread(list(nodes), [(link.a.node.name, link.b.node.name) for link in network.links])
+        at = {name: (float(at[0]), float(at[1])) for name, at in own.items() if at}
+        return {**at, **{port: _beside(node, at) for port, node, _ in ports}}
+    links = [(link.a.node.name, link.b.node.name) for link in network.links]
+    return spread([*nodes, *(port for port, _, _ in ports)], [*links, *((port, node) for port, node, _ in ports)])
+
+
+def _beside(node: str, at: dict[str, Point]) -> Point:
+    """A place for the port of a node that has a position: away from all others, as far as the next node."""
+    here = at[node]
+    others = [place for place in at.values() if place != here]
+    if not others:
+        return here[0] - SPACE, here[1]
+    gap = min(math.dist(here, place) for place in others)
+    x, y = (here[way] - math.fsum(place[way] for place in others) / len(others) for way in (0, 1))
+    length = math.hypot(x, y)
+    return (here[0] + gap * x / length, here[1] + gap * y / length) if length > gap / 100 else (here[0] - gap, here[1])
+
+
+def port_text(spec: Any) -> str:
+    """What is at the other end of a port, in a few words; `spec` is what the scenario says of it."""
+    for kind, value in spec.items() if isinstance(spec, dict) else ():
+        part = value if isinstance(value, dict) else {}
+        words = {
+            "tap": "host (TAP)" if value == "auto" else f"host (TAP {value})",
+            "interface": f"host's {value}",
+            "raw": f"host's {part.get('interface')}, some ports",
+            "udp": f"UDP, {part.get('peer')}",
+            "vxlan": f"VXLAN {part.get('vni')}, {part.get('peer')}",
+            "stream": f"socket {value}",
+        }
+        if kind in words:
+            return words[kind]
+    return ""
 
 
 def _distances(names: list[str], links: list[tuple[str, str]]) -> list[list[float]]:
@@ -140,16 +172,19 @@ def network_svg(network: Network) -> str:
         f'style="background: #fff">',
         f"<title>{escape(network.name)}</title>",
     ]
-    labels = [link_label(network, link._spec) for link in network.links]
+    # Names of both ends, as a title has them, the two that are joined, and what is written there.
+    links = [(f"{link.a} - {link.b}", link.a.node.name, link.b.node.name, link._spec) for link in network.links]
+    links += [(f"{port} - {end}", port, end.partition(":")[0], entry) for port, end, entry in network._outside]
+    labels = [link_label(network, spec) for _, _, _, spec in links]
     alike = len(set(labels)) == 1 and len(labels) > 2
     if alike and labels[0]:
         x, y = left + width / 2, top + height - 12
         parts.append(f'<text x="{x:.1f}" y="{y:.1f}" fill="#555">all links: {escape(labels[0])}</text>')
-    for link, label in zip(network.links, labels):
-        (ax, ay), (bx, by) = at[link.a.node.name], at[link.b.node.name]
+    for (ends, a, b, _), label in zip(links, labels):
+        (ax, ay), (bx, by) = at[a], at[b]
         parts.append(
             f'<line x1="{ax:.1f}" y1="{ay:.1f}" x2="{bx:.1f}" y2="{by:.1f}" stroke="#888" stroke-width="1.5">'
-            f"<title>{escape(f'{link.a} - {link.b}')}</title></line>"
+            f"<title>{escape(ends)}</title></line>"
         )
         if label and not alike and len(labels) <= LABELS_MAX:
             x, y = (ax + bx) / 2, (ay + by) / 2 - 4
@@ -157,7 +192,11 @@ def network_svg(network: Network) -> str:
                 f'<text x="{x:.1f}" y="{y:.1f}" fill="#555" font-size="9" stroke="#fff" '
                 f'stroke-width="3" paint-order="stroke">{escape(label)}</text>'
             )
+    ports = network._spec.get("ports") or {}
     for name, (x, y) in at.items():
+        if name not in network.nodes:
+            parts.append(_port_box(name, port_text(ports.get(name)), x, y))
+            continue
         node = network.nodes[name]
         round_ = 14 if node.kind == "host" else 4
         title = escape("\n".join([f"{name} ({node.kind})", *_addresses(node)]))
@@ -167,6 +206,16 @@ def network_svg(network: Network) -> str:
             f'<text x="{x:.1f}" y="{y + 4:.1f}" fill="#000">{escape(name)}</text></g>'
         )
     return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _port_box(name: str, text: str, x: float, y: float) -> str:
+    """A port: not of the run's own, so its box is dashed, and what is there stands below."""
+    return (
+        f"<g><title>{escape(f'{name} (port): {text}')}</title>"
+        f'<rect x="{x - 22:.1f}" y="{y - 14:.1f}" width="44" height="28" fill="{FILL["port"]}" stroke="#333" '
+        f'stroke-dasharray="4 3"/><text x="{x:.1f}" y="{y + 4:.1f}" fill="#000">{escape(name)}</text>'
+        f'<text x="{x:.1f}" y="{y + 26:.1f}" fill="#555" font-size="9">{escape(text)}</text></g>'
+    )
 
 
 def _addresses(node: Node) -> list[str]:

@@ -179,8 +179,8 @@ class Network(MininetNames):
         self._plan: dict[End, list[str]] | None = None
         self._origin: tuple[Path, dict[str, Any]] | None = None
         self._live: Run | None = None
-        # Ends of links to ports: these lead outside, and are no links of the network's own.
-        self._outside: set[str] = set()
+        # Links to ports, with port and interface: these lead outside, and are no links of the network's own.
+        self._outside: list[tuple[str, str, dict[str, Any]]] = []
         for entry in spec.get("links") or []:
             if not self._leads_outside(entry):
                 self._know(entry)
@@ -496,13 +496,18 @@ class Network(MininetNames):
         return node, interface
 
     def _leads_outside(self, entry: dict[str, Any]) -> bool:
-        """Whether a link ends at a port of the scenario; notes the interface at its other end."""
+        """Whether a link ends at a port of the scenario; keeps it then."""
         ports = self._spec.get("ports") or {}
         ends = [end for end in entry.get("endpoints") or [] if isinstance(end, str)]
-        outside = any(end in ports for end in ends)
-        if outside:
-            self._outside.update(end for end in ends if end not in ports)
-        return outside
+        port = next((end for end in ends if end in ports), None)
+        if port is None:
+            return False
+        self._outside.extend((port, end, entry) for end in ends if end != port)
+        return True
+
+    def _port_links(self) -> list[tuple[str, str, str]]:
+        """Port, node and interface of each link that leads outside."""
+        return [(port, *end.partition(":")[::2]) for port, end, _ in self._outside]
 
     def _know(self, entry: dict[str, Any]) -> Link:
         endpoints = entry.get("endpoints") or []
@@ -547,7 +552,7 @@ class Network(MininetNames):
 
     def _interfaces_of(self, node: str) -> list[str]:
         ends = (end for link in self._links for end in (link.a, link.b))
-        outside = (end.partition(":")[2] for end in self._outside if end.partition(":")[0] == node)
+        outside = (interface for _, owner, interface in self._port_links() if owner == node)
         return [*(end.name for end in ends if end.node.name == node), *sorted(outside)]
 
     def _addresses_of(self, node: str, interface: str) -> list[str]:

@@ -66,6 +66,21 @@ print(json.dumps({
 """
 
 
+PORTS = """
+import json, sys
+import windtunnel as wt
+from windtunnel import plot
+net = wt.Network.from_yaml(sys.argv[1])
+print(json.dumps([text.get_text() for text in plot.topology(net).axes[0].texts]))
+"""
+
+
+def test_the_topology_shows_ports(study_python: Path) -> None:
+    done = python(study_python, PORTS, ROOT / "examples/live/28-live.yaml")
+    assert done.returncode == 0, done.stderr
+    assert {"lan", "host (TAP wt0)", "web", "100Mbit\n5ms"} <= set(json.loads(done.stdout)), done.stdout
+
+
 def test_plots_show_what_was_measured(measured: Path, study_python: Path) -> None:
     done = python(study_python, INSPECT, measured)
     assert done.returncode == 0, done.stderr

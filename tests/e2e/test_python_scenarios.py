@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import re
+import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,30 @@ def test_links_to_ports_are_kept_and_take_their_interface() -> None:
     assert [str(link.a) for link in net.links] == ["r1:eth1", "r2:eth1"]
     assert net["r1"].addresses == ["10.9.0.2/24", "10.1.1.1/24"]
     assert str(net.add_link(net["r1"], net["web"]).a) == "r1:eth2"
+
+
+def test_ports_are_drawn_as_what_they_are() -> None:
+    net = wt.Network.from_yaml(ROOT / "examples/live/28-live.yaml")
+    drawing = ET.fromstring(net._repr_svg_())
+    texts = [element.text for element in drawing.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"lan", "host (TAP wt0)", "r1", "100Mbit, 5ms"} <= set(texts), texts
+    # At the side of its node, where nodes have positions.
+    nodes = {"a": {"position": [0, 0]}, "b": {"position": [100, 0]}}
+    kinds = {
+        "host's eth0": {"interface": "eth0"},
+        "host's eth1, some ports": {"raw": {"interface": "eth1", "tcp": 80}},
+        "UDP, 192.0.2.2:7": {"udp": {"local": "192.0.2.1:7", "peer": "192.0.2.2:7"}},
+        "VXLAN 42, 192.0.2.2": {"vxlan": {"vni": 42, "local": "192.0.2.1", "peer": "192.0.2.2"}},
+        "socket /run/x": {"stream": "/run/x"},
+        "host (TAP)": {"tap": "auto"},
+    }
+    for words, port in kinds.items():
+        links = [{"endpoints": ["a:eth0", "b:eth0"]}, {"endpoints": ["out", "b:eth1"]}]
+        spec = {"version": 1, "ports": {"out": port}, "nodes": nodes, "links": links}
+        placed = wt.Network._of(copy.deepcopy(spec), None)
+        drawing = ET.fromstring(placed._repr_svg_())
+        found = {text.text: float(text.get("x", "")) for text in drawing.iter("{http://www.w3.org/2000/svg}text")}
+        assert words in found and found["a"] < found["b"] < found["out"], found
 
 
 @pytest.mark.parametrize("name", ["01-ping", "13-dhcp"])

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, Union
 
-from .._draw import Point, link_label, positions, spread
+from .._draw import Point, link_label, port_text, positions, spread
 from .._error import Error, refuse
 from .._extras import need
 from .._network import Network
@@ -206,7 +206,7 @@ class RunData(Results):
         events = []
         for one in self._lines("events.jsonl"):
             if one.get("event") == "link_changed":
-                a, b = (str(one[end]).rpartition(":")[0] for end in ("a", "b"))
+                a, b = (node_of(str(one[end])) for end in ("a", "b"))
                 events.append(_link_event(one["time_ns"] / 1e9, a, b, one["a_to_b"], one["b_to_a"]))
             elif one.get("event") == "node_down":
                 events.append(Event(one["time_ns"] / 1e9, "off", one["node"], "down", of_node=True))
@@ -320,6 +320,11 @@ def _values(values: Mapping[str, Any]) -> str:
     return ", ".join(texts)
 
 
+def node_of(end: str) -> str:
+    """The node of an end of a link; a port is its own."""
+    return end.rpartition(":")[0] or end
+
+
 def results(source: Source) -> RunData:
     """The results that somebody names."""
     if isinstance(source, RunData):
@@ -329,21 +334,29 @@ def results(source: Source) -> RunData:
     return RunData(source if isinstance(source, (str, os.PathLike)) else source.out)
 
 
-Places = tuple[dict[str, Point], dict[str, str], list[tuple[str, str, str]]]
-"""Nodes with where they are drawn, nodes with their kinds, and links with their two nodes and labels."""
+Places = tuple[dict[str, Point], dict[str, tuple[str, str]], list[tuple[str, str, str]]]
+"""Nodes and ports with where they are drawn, with their kinds and what is written below their names, and links with the
+two that they join and labels."""
 
 
 def network_places(network: Network) -> Places:
     """Of a network."""
     links = [(link.a.node.name, link.b.node.name, link_label(network, link._spec)) for link in network.links]
-    return positions(network), {name: node.kind for name, node in network.nodes.items()}, links
+    links += [(port, node_of(end), link_label(network, entry)) for port, end, entry in network._outside]
+    ports = network._spec.get("ports") or {}
+    kinds = {name: (node.kind, "") for name, node in network.nodes.items()}
+    kinds.update((port, ("port", port_text(ports.get(port)))) for port, _, _ in network._outside)
+    return positions(network), kinds, links
 
 
 def places(source: RunData) -> Places:
     """Of a run; without its scenario, kinds of nodes and values of links are unknown."""
     if source.network is not None:
         return network_places(source.network)
-    ends = [(link["a"].rpartition(":")[0], link["b"].rpartition(":")[0]) for link in source.summary["links"]]
+    ends = [(node_of(link["a"]), node_of(link["b"])) for link in source.summary["links"]]
     nodes = dict.fromkeys([name for pair in ends for name in pair])
     nodes.update(dict.fromkeys(process["node"] for process in source.summary["processes"]))
-    return spread(list(nodes), ends), dict.fromkeys(nodes, "host"), [(a, b, "") for a, b in ends]
+    # What a replay was cannot be seen without its scenario.
+    ports = {one["name"]: one["what"].partition(" (")[0] for one in source.summary.get("ports", [])}
+    kinds = {name: ("port", ports[name]) if name in ports else ("host", "") for name in nodes}
+    return spread(list(nodes), ends), kinds, [(a, b, "") for a, b in ends]

@@ -8,6 +8,7 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from .._draw import FILL
 from .._error import refuse
 from .._extras import need
 from .._network import Network
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, FigureBase
 
-FILL = {"host": "#56b4e9", "router": "#e69f00", "switch": "#009e73"}
 SHAPES = {
     "host": "round,pad=0.35,rounding_size=0.8",
     "router": "round,pad=0.35,rounding_size=0.05",
     "switch": "square,pad=0.35",
+    "port": "square,pad=0.35",
 }
 LABELS_MAX = 40
 CHILD_ROWS_MAX = 8
@@ -40,6 +41,8 @@ def topology(
     size: tuple[float, float] | None = None,
 ) -> Figure:
     """Draws a network: nodes at their own positions if all have one, else apart by as many links as lie between them.
+
+    Ports to the outside have a dashed box, with what is at their other end.
 
     Parameters
     ----------
@@ -75,13 +78,26 @@ def topology(
         alike = len(texts) == 1 and len(links) > 2
         _links(here, at, links, labels and not alike and len(links) <= LABELS_MAX)
         for name, (x, y) in at.items():
-            kind = kinds[name]
+            kind, below = kinds[name]
             box = {
                 "boxstyle": SHAPES.get(kind, SHAPES["host"]),
                 "facecolor": FILL.get(kind, "#cccccc"),
                 "linewidth": 0.8,
+                "linestyle": "--" if kind == "port" else "-",
             }
             here.text(x, -y, name, ha="center", va="center", fontsize=8, bbox=box, zorder=3)
+            if below:
+                here.annotate(
+                    below,
+                    (x, -y),
+                    xytext=(0, -11),
+                    textcoords="offset points",
+                    ha="center",
+                    va="top",
+                    fontsize=7,
+                    color="#555555",
+                    zorder=3,
+                )
         margin = 0.12 * max(width, height, 1.0)
         here.set_xlim(min(x for x, _ in at.values()) - margin, max(x for x, _ in at.values()) + margin)
         here.set_ylim(-max(y for _, y in at.values()) - margin, -min(y for _, y in at.values()) + margin)

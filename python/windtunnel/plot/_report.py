@@ -277,6 +277,11 @@ def _body(source: RunData) -> str:
             one = link[way]
             drops = ", ".join(f"{cause} {count}" for cause, count in one["drops"].items()) or "0"
             links.append([f"{a} \u2192 {b}", one["frames"], one["delivered_frames"], one["delivered_bytes"], drops])
+    ports: list[list[object]] = []
+    for one in summary.get("ports", []):
+        drops = ", ".join(f"{cause} {count}" for cause, count in one["drops"].items()) or "0"
+        ports.append([one["name"], one["what"], one["frames_in"], one["frames_out"], drops])
+    outside = html_table(["port", "what", "frames in", "frames out", "dropped frames"], ports) if ports else ""
     inputs: list[list[object]] = [
         [one["path"], one["sha256"]]
         for key in ("sources", "programs")
@@ -290,6 +295,7 @@ def _body(source: RunData) -> str:
         f"<h2>Plots</h2>\0<h2>Programs</h2>"
         f"{html_table(['node', 'command', 'end', 'start (s)', 'end (s)'], programs)}{printed}<h2>Links</h2>"
         f"{html_table(['direction', 'frames', 'delivered frames', 'delivered bytes', 'dropped frames'], links)}"
+        f"{outside}"
         f"<h2>Inputs</h2><details><summary>{len(inputs)} files</summary>"
         f"{html_table(['file', 'sha256'], inputs)}</details>"
     )

@@ -11,7 +11,7 @@ from .._error import refuse
 from .._extras import need
 from .._results import CAPTURE
 from .._units import Time, time_ns
-from ._data import Direction, RunData, Source, results
+from ._data import Direction, RunData, Source, node_of, results
 from ._style import COLUMN_IN, MARKERS, VECTOR_MAX, axes, colour, finish, mark_events, over_time, scale, styled
 from ._tcp import Conversation
 
@@ -71,25 +71,23 @@ def _named(directions: list[Direction], name: str) -> list[Direction]:
             found = [one for one in directions if any(_fits(one, *pair) for pair in wanted)]
             if found:
                 return found
-    found = [one for one in directions if name in (one.sender, one.sender.rpartition(":")[0])]
+    found = [one for one in directions if name in (one.sender, node_of(one.sender))]
     if found:
         return found
     refuse(
         f"no link is named `{name}`; allowed: {', '.join(f'{one.sender}>{one.receiver}' for one in directions)}",
-        "`a>b` is one direction, `a-b` both, `a` all that a sends; a and b are nodes, or node:interface",
+        "`a>b` is one direction, `a-b` both, `a` all that a sends; a and b are nodes, ports or node:interface",
     )
     return None
 
 
 def _fits(one: Direction, sender: str, receiver: str) -> bool:
-    return all(
-        wanted in (end, end.rpartition(":")[0]) for end, wanted in ((one.sender, sender), (one.receiver, receiver))
-    )
+    return all(wanted in (end, node_of(end)) for end, wanted in ((one.sender, sender), (one.receiver, receiver)))
 
 
 def _short(directions: Sequence[Direction]) -> dict[str, str]:
     """Names of directions without interfaces, where that leaves them apart."""
-    short = [f"{one.sender.rpartition(':')[0]} → {one.receiver.rpartition(':')[0]}" for one in directions]
+    short = [f"{node_of(one.sender)} → {node_of(one.receiver)}" for one in directions]
     return {one.name: name if short.count(name) == 1 else one.name for one, name in zip(directions, short)}
 
 
