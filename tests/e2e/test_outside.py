@@ -205,6 +205,71 @@ def test_an_interface_that_goes_and_a_run_that_is_killed(engine: Path, pair: Pai
     assert texts and "cable" in texts[0], summary["warnings"]
 
 
+def test_an_mtu_that_changes_in_mid_run_is_told_and_counted(engine: Path, pair: Pair, tmp_path: Path) -> None:
+    pair.ip(1, "address", "add", "10.9.0.1/24", "dev", "cable")
+    programs = "      - {exec: ping -i 0.1 -M do -s 1400 10.9.0.1, expect: any}"
+    end = End(engine, tmp_path / "end", "{interface: cable}", "10.9.0.2/24", programs=programs, before=pair.inside(0))
+
+    def port() -> dict[str, Any]:
+        (found,) = read(end.out)["ports"]
+        return dict(found)
+
+    try:
+        wait_until(lambda: answers(end) >= 3, "answers")
+        pair.ip(0, "link", "set", "cable", "mtu", "1000")
+        time.sleep(1)
+        seen = answers(end)
+        pair.ip(0, "link", "set", "cable", "mtu", "1500")
+        wait_until(lambda: answers(end) >= seen + 3, "answers once more")
+        pair.ip(0, "link", "delete", "cable")
+        time.sleep(0.5)
+        summary = end.stop()
+    finally:
+        end.kill()
+    drops = port()["drops"]
+    # Ten a second are sent, and after the interface has gone as many.
+    assert 1 <= drops["out_too_long"] <= 30 and drops["out_down"] >= 1, drops
+    texts = [warning["text"] for warning in summary["warnings"] if warning["code"] == "port"]
+    assert any("the MTU of cable was 1500 bytes and is 1000 now" in text for text in texts), texts
+    assert any("cable has vanished" in text for text in texts), texts
+
+
+def test_an_address_of_the_host_is_refused(engine: Path, pair: Pair, tmp_path: Path) -> None:
+    """At the cable itself, behind a switch there, and of a TAP; behind a router it is another network's."""
+    pair.ip(0, "address", "add", "10.9.0.2/24", "dev", "cable")
+
+    def attempt(text: str) -> tuple[int, str]:
+        path = tmp_path / "end.yaml"
+        path.write_text(text, encoding="utf-8")
+        command: list[str | Path] = [*pair.inside(0), engine, "run", path, "--out", tmp_path / "out", "--force"]
+        command += ["--stop", "1s"]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+        return done.returncode, done.stderr
+
+    node = NODE.format(port="{interface: cable}", address="10.9.0.2/24", programs=SERVER, seed=1)
+    code, told = attempt(node)
+    assert code == 2 and "h1:eth0 has the address 10.9.0.2, which is this host's on cable as well" in told, told
+    assert "hint: give one of them another address" in told, told
+    behind = """\
+version: 1
+run: {mode: realtime, stop: 1s}
+ports: {lan: {interface: cable}}
+defaults: {link: {rate: 1Gbit, delay: 1ms}}
+nodes:
+  middle: {kind: KIND}
+  h1: {addresses: {eth0: 10.9.0.2/24}}
+links: [{endpoints: [lan, "middle:eth0"]}, {endpoints: ["h1:eth0", "middle:eth1"]}]
+"""
+    code, told = attempt(behind.replace("KIND", "switch"))
+    assert code == 2 and "h1:eth0 has the address 10.9.0.2" in told, told
+    assert attempt(behind.replace("KIND", "router"))[0] == 0
+    if Path("/dev/net/tun").exists():
+        tap = "{tap: wt0, address: 10.9.0.2/24}"
+        code, told = attempt(NODE.format(port=tap, address="10.9.0.3/24", programs=SERVER, seed=1))
+        assert code == 2 and "the host has the address 10.9.0.2 already, on interface cable" in told, told
+        assert "hint: choose another address" in told, told
+
+
 def test_a_flood_takes_no_memory_and_is_counted(engine: Path, pair: Pair, tmp_path: Path) -> None:
     """More than the link carries: it is lost, the run goes on, and its memory does not grow."""
     pair.ip(1, "address", "add", "10.9.0.1/24", "dev", "cable")

@@ -367,6 +367,28 @@ def test_a_stopped_engine_says_how_far_it_fell_behind(engine: Path, tmp_path: Pa
     assert "clock_slipped" in codes, codes
 
 
+def test_the_zero_of_the_hosts_clock_does_not_matter(
+    engine: Path, attempt: Callable[..., Program], tmp_path: Path
+) -> None:
+    """Nor that it is another one than that of files' dates: in a time namespace it was booted ten years ago."""
+    years = ["unshare", "--time", "--fork", "--monotonic", "315360000", "--boottime", "315360000"]
+    if os.geteuid() != 0:
+        years[1:1] = ["--user", "--map-root-user"]
+    if subprocess.run([*years, "true"], check=False, capture_output=True).returncode != 0:
+        pytest.skip("no time namespace can be made here")
+    uptime = subprocess.run([*years, "cat", "/proc/uptime"], check=True, capture_output=True, text=True).stdout
+    assert float(uptime.split()[0]) > 315360000
+    scenario, out = tmp_path / "idle.yaml", tmp_path / "out"
+    scenario.write_text(IDLE.replace("sleep 20", "ping -c 10 -i 0.2 h2"), encoding="utf-8")
+    began = time.monotonic()
+    subprocess.run([*years, engine, "run", scenario, "--out", out, "--quiet"], check=True, timeout=PATIENCE_S)
+    assert 1.8 <= time.monotonic() - began < PATIENCE_S
+    summary = read(out)
+    assert summary["virtual_time_ns"] < 10**10 and summary["lateness"]["slipped_ns"] < 10**10, summary["lateness"]
+    done = attempt("run", scenario, "--out", tmp_path / "virtual", "--quiet", "--replay", record_of(out, tmp_path))
+    assert done.code == 0 and read(tmp_path / "virtual")["digest"] == summary["digest"], done.stderr
+
+
 # It never ends, says how far it is, and waits for nothing: so it is no loop that could be found to wait.
 COMPUTES = """
 #include <stdio.h>

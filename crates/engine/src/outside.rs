@@ -10,15 +10,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
 use windtunnel_base::{IfaceId, Rng, SimTime};
 use windtunnel_kernel::Frame;
 use windtunnel_links::{Link, LinkChange};
-use windtunnel_ports::{Port, PortError};
+use windtunnel_ports::{HostInterface, Port, PortError, PortSpec};
 use windtunnel_results::{DirectionSummary, LinkSummary, PortSummary};
-use windtunnel_scenario::{PortEnd, Scenario};
+use windtunnel_scenario::{NodeKind, PortEnd, Scenario};
 
 use crate::build;
 use crate::cables::{Counts, Direction};
@@ -161,7 +162,7 @@ impl Outside {
         let ends = scenario.ports.iter().map(|spec| {
             let port = match replay {
                 Some(_) => None,
-                None => Some(windtunnel_ports::open(&spec.spec, &spec.name).map_err(EngineError::Port)?),
+                None => Some(open(scenario, spec).map_err(EngineError::Port)?),
             };
             Ok(End::new(scenario, spec, port, books))
         });
@@ -562,6 +563,54 @@ impl End {
         })?;
         Ok(())
     }
+}
+
+/// Opens a port. The addresses of nodes at its cable must not be the host's as well.
+fn open(scenario: &Scenario, spec: &PortEnd) -> Result<Box<dyn Port>, PortError> {
+    let port = windtunnel_ports::open(&spec.spec, &spec.name)?;
+    if let PortSpec::Interface { name, .. } = &spec.spec
+        // What cannot be read is not compared.
+        && let Ok(host) = HostInterface::read(name)
+    {
+        let near = at_cable(scenario, spec.end);
+        let near: Vec<(String, IpAddr)> = near
+            .iter()
+            .flat_map(|end| {
+                let interface = &scenario.node(end.node).interfaces[end.index as usize];
+                let addresses = interface.addresses.iter();
+                addresses.map(|net| (scenario.iface_name(*end), net.addr()))
+            })
+            .collect();
+        host.check_apart(
+            &spec.name,
+            name,
+            near.iter().map(|(end, address)| (end.as_str(), *address)),
+        )?;
+    }
+    Ok(port)
+}
+
+/// The interfaces that frames from `end` reach without a router: it, and those behind switches.
+fn at_cable(scenario: &Scenario, end: IfaceId) -> Vec<IfaceId> {
+    let mut found = vec![end];
+    let mut looked = 0;
+    while let Some(&here) = found.get(looked) {
+        looked += 1;
+        let node = scenario.node(here.node);
+        if node.kind != NodeKind::Switch {
+            continue;
+        }
+        for (a, b) in scenario
+            .links
+            .iter()
+            .flat_map(|link| [(link.a, link.b), (link.b, link.a)])
+        {
+            if a.node == here.node && !found.contains(&b) {
+                found.push(b);
+            }
+        }
+    }
+    found
 }
 
 fn check_header(found: &record::Header, wanted: &record::Header) -> Result<(), EngineError> {

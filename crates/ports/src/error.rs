@@ -109,6 +109,34 @@ pub enum PortError {
         /// What to do.
         hint: Option<String>,
     },
+    /// A node has an address that the host has at the same cable.
+    #[error(
+        "port {port}: {end} has the address {address}, which is this host's on {interface} as well: both would answer"
+    )]
+    SharedAddress {
+        /// The port.
+        port: String,
+        /// Interface of the node, "node:interface".
+        end: String,
+        /// The address.
+        address: IpAddr,
+        /// Interface of the host.
+        interface: String,
+    },
+    /// News: somebody has changed the MTU of the interface.
+    #[error(
+        "port {port}: the MTU of {interface} was {was} bytes and is {now} now; frames that are too long for it or for a node are dropped"
+    )]
+    Mtu {
+        /// The port.
+        port: String,
+        /// Interface of the host.
+        interface: String,
+        /// When this was looked at last, bytes.
+        was: u32,
+        /// Bytes.
+        now: u32,
+    },
     /// News: the peer is of another version.
     #[error(
         "port {port}: the peer {peer} speaks version {theirs} of the port protocol, this program version {ours}; nothing passes"
@@ -144,6 +172,10 @@ impl PortError {
             Self::AddressInUse { address, .. } => Some(format!(
                 "choose another address; `ip address show to {address}` shows it"
             )),
+            Self::SharedAddress { .. } => {
+                Some("give one of them another address; a port of kind `raw` shares those of the host".into())
+            }
+            Self::Mtu { interface, was, .. } => Some(format!("ip link set dev {interface} mtu {was}")),
             Self::Version { .. } => Some("use the same release at both ends".into()),
             Self::Sealed { .. } => Some("both ends need the same key file, or none".into()),
             Self::Name { .. } | Self::Value { .. } => None,

@@ -123,6 +123,29 @@ impl HostInterface {
         nix::net::if_::if_indextoname(index).ok()?.into_string().ok()
     }
 
+    /// Whether the host has none of these addresses on it, each of which a node has at the same cable as `port`; with them the names of
+    /// the nodes' interfaces.
+    ///
+    /// # Errors
+    /// The first that it has.
+    pub fn check_apart<'a>(
+        &self,
+        port: &str,
+        interface: &str,
+        nodes: impl IntoIterator<Item = (&'a str, IpAddr)>,
+    ) -> Result<(), PortError> {
+        let own = |address: &IpAddr| self.addresses.iter().any(|subnet| subnet.address == *address);
+        match nodes.into_iter().find(|(_, address)| own(address)) {
+            None => Ok(()),
+            Some((end, address)) => Err(PortError::SharedAddress {
+                port: port.into(),
+                end: end.into(),
+                address,
+                interface: interface.into(),
+            }),
+        }
+    }
+
     fn add(&mut self, found: Found) {
         let subnet = |(address, prefix_bits)| Subnet { address, prefix_bits };
         match found {

@@ -20,6 +20,8 @@ use crate::sys::{self, Inbox};
 use crate::{DropCause, FRAME_BYTES_MAX, Port, PortCounters, PortError};
 
 const VLAN_BYTES: usize = 4;
+/// What a frame has besides the packet: a header and two VLAN tags, bytes.
+const FRAME_EXTRA: usize = 14 + 2 * VLAN_BYTES;
 /// Bytes of both MAC addresses: a VLAN tag comes after them.
 const MACS_BYTES: usize = 12;
 /// What is asked for the socket's buffer, bytes: some 100 superframes.
@@ -45,6 +47,8 @@ pub(crate) struct Interface {
     overflow: Cell<u64>,
     /// That it is down or gone was told.
     down: bool,
+    /// A frame was longer than its MTU allows.
+    longer: bool,
     /// The other end of a socket that is no packet socket has gone.
     pub(crate) ended: bool,
 }
@@ -130,6 +134,7 @@ impl Interface {
             tally: Tally::default(),
             overflow: Cell::new(0),
             down: false,
+            longer: false,
             ended: false,
         }
     }
@@ -144,6 +149,7 @@ impl Interface {
             self.rest = None;
             return false;
         }
+        self.longer |= self.segment.len() > self.mtu as usize + FRAME_EXTRA;
         self.tally.passed_in(self.segment.len());
         each(&self.segment);
         true
@@ -152,6 +158,7 @@ impl Interface {
     /// Looks at the next message: hands it on if it is one whole frame, keeps it if it has to be split, or counts it. False if there is
     /// something to come of it.
     fn take_message(&mut self, each: &mut dyn FnMut(&[u8])) -> bool {
+        let frame_max = self.frame_max();
         let (head, message) = self.inbox.message(self.next);
         self.next += 1;
         let Some((header, _)) = message[..head.length].split_first_chunk::<VNET_BYTES>() else {
@@ -176,6 +183,7 @@ impl Interface {
         };
         match whole {
             Ok(None) => {
+                self.longer |= frame.len() > frame_max;
                 self.tally.passed_in(frame.len());
                 each(frame);
             }
@@ -186,6 +194,32 @@ impl Interface {
             Err(cause) => self.tally.dropped(cause),
         }
         true
+    }
+
+    /// Longest frame that its MTU allows, bytes.
+    fn frame_max(&self) -> usize {
+        self.mtu as usize + FRAME_EXTRA
+    }
+
+    /// A frame was too long for the MTU that it had: tells if it has another one now.
+    fn look_at_mtu(&mut self) -> Result<(), PortError> {
+        self.longer = false;
+        if self.mtu == 0 {
+            return Ok(());
+        }
+        let Ok(state) = sys::interface_state(&self.socket, &self.interface) else {
+            return Ok(());
+        };
+        let was = std::mem::replace(&mut self.mtu, state.mtu);
+        if was == state.mtu {
+            return Ok(());
+        }
+        Err(PortError::Mtu {
+            port: self.port.clone(),
+            interface: self.interface.clone(),
+            was,
+            now: state.mtu,
+        })
     }
 
     /// The interface's name.
@@ -285,6 +319,9 @@ impl Port for Interface {
                 }
             }
         }
+        if self.longer {
+            self.look_at_mtu()?;
+        }
         Ok(taken)
     }
 
@@ -302,9 +339,11 @@ impl Port for Interface {
     }
 
     fn flush(&mut self) -> Result<(), PortError> {
+        let too_long = self.tally.drops(DropCause::OutTooLong);
         match self.outbox.send(&self.socket, None, &mut self.tally) {
-            Sent::Nothing | Sent::Some => Ok(()),
             Sent::Down(_) => self.lose(),
+            Sent::Nothing | Sent::Some if self.tally.drops(DropCause::OutTooLong) > too_long => self.look_at_mtu(),
+            Sent::Nothing | Sent::Some => Ok(()),
         }
     }
 

@@ -139,6 +139,16 @@ fn losing_the_interface_is_told_once_and_counted() {
     assert!(output.contains("1 received"), "{output}");
     put(&mut *port, &[0; 4000]);
     assert_eq!(port.counters().dropped(DropCause::OutTooLong), 1);
+    sh("ip link set run0 mtu 1000");
+    port.send(&[0; 1200]).unwrap();
+    let error = port.flush().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "port outside: the MTU of run0 was 1500 bytes and is 1000 now; frames that are too long for it or for a node are dropped"
+    );
+    assert_eq!(error.hint().as_deref(), Some("ip link set dev run0 mtu 1500"));
+    put(&mut *port, &[0; 1200]);
+    assert_eq!(port.counters().dropped(DropCause::OutTooLong), 3);
     sh("ip link delete run0");
     let error = port.receive(9, &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("the interface run0 has vanished"), "{error}");
