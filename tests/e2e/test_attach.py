@@ -27,6 +27,7 @@ ORDINARY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 # Of the host's end and of the node's.
 HOST, NODE = "10.9.0.1", "10.9.0.2"
 PAGE = "hello from the host\n" * 500
+LARGE_BYTES = 8_000_000
 # A server that has one answer, for one client.
 SERVE = "import socket; s = socket.create_server({}); print('ready', flush=True); s.accept()[0].sendall({})"
 GO_PROGRAM = """
@@ -141,6 +142,7 @@ def of_all(engine: Path, kernel: Path) -> Iterator[Host]:
 def page(site: Site) -> Iterator[int]:
     """A web server of the host, which everybody reaches; its port."""
     (site.folder / "page.txt").write_text(PAGE, encoding="ascii")
+    (site.folder / "large.bin").write_bytes(bytes(LARGE_BYTES))
     command = site.command("python3", "-u", "-m", "http.server", "8000", "--directory", site.folder)
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert server.stdout is not None
@@ -550,6 +552,7 @@ def beyond(site: Site) -> Iterator[Beyond]:
 def test_what_lies_beyond_is_reached_where_the_host_forwards(site: Site, beyond: Beyond) -> None:
     command = ["ip", "netns", "exec", beyond.name, "python3", "-u", "-m", "http.server", "8000", "-d", str(site.folder)]
     (site.folder / "page.txt").write_text(PAGE, encoding="ascii")
+    (site.folder / "large.bin").write_bytes(bytes(LARGE_BYTES))
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:
@@ -617,6 +620,10 @@ def test_passt_leads_to_the_host(site: Site, page: int) -> None:
         done = site.run(site.attached("curl", "-sS", f"http://{HOST}:{page}/page.txt", options=options))
         assert (done.returncode, done.stdout) == (0, PAGE), done.stderr
         assert "the wire speaks this host's own kernel (passt)" in done.stderr
+        # More than any window or buffer on the way.
+        script = f"import sys, urllib.request as r; print(len(r.urlopen('http://{HOST}:{page}/large.bin').read()))"
+        done = site.run(site.attached("python3", "-c", script, options=options))
+        assert (done.returncode, done.stdout) == (0, f"{LARGE_BYTES}\n"), done.stderr
         process = subprocess.Popen(
             site.attached("sh", "-c", "echo ready; sleep 60", options=options), stdout=subprocess.PIPE, text=True
         )

@@ -39,6 +39,23 @@ nodes:
 links: [{{endpoints: [lan, "h1:eth0"]}}]
 """
 SERVER = "      - {exec: iperf3 -s, expect: any}"
+# A server of HTTP that answers with what it was sent.
+ECHO = """
+import http.server, sys
+
+class Echo(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *words):
+        pass
+
+http.server.ThreadingHTTPServer((sys.argv[1], int(sys.argv[2])), Echo).serve_forever()
+"""
 
 
 def read(out: Path) -> dict[str, Any]:
@@ -547,23 +564,25 @@ def test_a_node_reaches_the_host_by_passt(
         wait_until(lambda: path.exists() or passt.poll() is not None, "passt's socket")
         assert passt.poll() is None, passt.communicate()
         # The gateway stands for the host's loopback.
-        page = random.Random(1).randbytes(20_000)
+        page = random.Random(1).randbytes(2_000_000)
         (tmp_path / "page").write_bytes(page)
-        serve = ["python3", "-m", "http.server", "--bind", "127.0.0.1", "--directory", str(tmp_path), "5202"]
-        server = subprocess.Popen([*pair.inside(0), *serve], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        stack.callback(server.wait)
+        serve = ["python3", "-c", ECHO, "127.0.0.1", "5202"]
+        server = subprocess.Popen([*pair.inside(0), *serve], stdin=subprocess.PIPE)
+        stack.callback(server.communicate)
         stack.callback(server.kill)
-        fetch = "curl -m 5 -sSf -o /tmp/page http://10.9.0.1:5202/page"
-        client = f"sh -c 'until {fetch}; do sleep 0.5; done; sha256sum </tmp/page'"
-        programs = f'{SERVER}\n      - {{exec: "{client}", expect: any}}'
+        # The page goes to the host, and comes back.
+        there_and_back = "curl -m 20 -sS -H Expect: --data-binary @/tmp/page -o /tmp/back http://10.9.0.1:5202/"
+        client = f"sh -c 'until {there_and_back}; do sleep 0.5; done; sha256sum </tmp/back'"
+        files = f"    files: {{/tmp/page: {{source: {tmp_path}/page}}}}"
+        programs = f'{SERVER}\n      - {{exec: "{client}", expect: any}}\n{files}'
         end = End(engine, tmp_path / "end", f"{{stream: {path}}}", "10.9.0.2/24", programs=programs)
         stack.callback(end.kill)
         said = end.out / "h1/sh-1.stdout"
         digest = hashlib.sha256(page).hexdigest()
-        wait_until(lambda: said.exists() and digest in said.read_text(encoding="utf-8"), "a transfer to the node")
+        wait_until(lambda: said.exists() and digest in said.read_text(encoding="utf-8"), "a transfer both ways")
         summary = end.stop()
     (port,) = summary["ports"]
-    assert port["frames_in"] > 10 and port["frames_out"] > 10
+    assert port["bytes_in"] > len(page) and port["bytes_out"] > len(page)
     end.repeats(attempt)
 
 

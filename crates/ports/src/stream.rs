@@ -2,6 +2,10 @@
 //!
 //! One peer at a time. Where it goes away, the port waits for the next one, or connects again. Only programs of the same user, and root, are
 //! taken at a Unix socket.
+//!
+//! QEMU writes frame by frame, and sends none of the padding that Ethernet's shortest frame needs on a cable. Peers rely on both: passt of 2023
+//! drops a packet that is shorter than its frame, so all acknowledgements that carry no data, and is out of step for good if a read ends in the
+//! middle of a length.
 
 use std::fmt::Debug;
 use std::io::{self, ErrorKind, Read, Write};
@@ -30,8 +34,15 @@ use crate::{DropCause, FRAME_BYTES_MAX, FRAME_BYTES_MIN, PeerState, Port, PortCo
 const LENGTH_BYTES: usize = 4;
 /// The longest frame that QEMU sends (`NET_BUFSIZE`), bytes: what is longer is no length at all.
 const LENGTH_MAX: usize = 4096 + 65_536;
-/// What is read with one call, bytes, and what may wait to be written.
+/// What is read with one call, bytes.
 const BUFFER_BYTES: usize = 256 << 10;
+/// What may wait to be written, bytes. A peer whose TCP ends there, as passt's does, may be no good at losses: this is more than a window of its.
+const WAITING_BYTES: usize = 8 << 20;
+/// What is written with one call, bytes, unless it is a single frame: Linux keeps this much together in a Unix socket (`SKB_MAX_ALLOC` and
+/// `UNIX_SKB_FRAGS_SZ`, net/unix/af_unix.c), so no read ends within.
+const PIECE_BYTES: usize = 32 << 10;
+/// The shortest frame on a cable, bytes without FCS (`ETH_ZLEN`): what is shorter is padded.
+const PADDED_BYTES: usize = 60;
 /// How long after a failure the next attempt to connect comes.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -90,6 +101,8 @@ struct Connection {
     output: Vec<u8>,
     /// What of `output` has been written.
     written: usize,
+    /// Bytes after these that belong to a piece whose writing has begun: whole frames, but for what the socket has taken of them.
+    begun: usize,
     /// The set of descriptors also waits for room to write.
     waits_to_write: bool,
 }
@@ -284,6 +297,7 @@ impl Port for Stream {
     }
 
     fn send(&mut self, frame: &[u8]) -> Result<(), PortError> {
+        let frame = without_padding(frame);
         match frame.len() {
             ..FRAME_BYTES_MIN => self.tally.dropped(DropCause::OutMalformed),
             FRAME_BYTES_MIN..=FRAME_BYTES_MAX => {
@@ -350,6 +364,7 @@ impl Connection {
             until: 0,
             output: Vec::new(),
             written: 0,
+            begun: 0,
             waits_to_write: false,
         }
     }
@@ -381,7 +396,7 @@ impl Connection {
     }
 
     fn has_room(&self, bytes: usize) -> bool {
-        self.output.len() - self.written + LENGTH_BYTES + bytes <= BUFFER_BYTES
+        self.output.len() - self.written + LENGTH_BYTES + bytes <= WAITING_BYTES
     }
 
     fn put(&mut self, frame: &[u8]) {
@@ -389,15 +404,37 @@ impl Connection {
         self.output.extend_from_slice(frame);
     }
 
+    /// Bytes of the whole frames at the start of `waiting` that are written together: one at least, if there is any.
+    fn piece(waiting: &[u8]) -> usize {
+        let mut end = 0;
+        while let Some((length, _)) = waiting[end..].split_first_chunk::<LENGTH_BYTES>() {
+            let next = end + LENGTH_BYTES + u32::from_be_bytes(*length) as usize;
+            if end > 0 && next > PIECE_BYTES {
+                break;
+            }
+            end = next;
+        }
+        end
+    }
+
     /// Writes what the socket takes now. True if that was all.
     fn write(&mut self) -> io::Result<bool> {
         while self.written < self.output.len() {
-            match self.pipe.write(&self.output[self.written..]) {
-                Ok(bytes) => self.written += bytes,
+            if self.begun == 0 {
+                self.begun = Self::piece(&self.output[self.written..]);
+            }
+            match self.pipe.write(&self.output[self.written..self.written + self.begun]) {
+                Ok(bytes) => {
+                    self.written += bytes;
+                    self.begun -= bytes;
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    self.output.drain(..self.written);
-                    self.written = 0;
+                    // Not each time: what waits would be moved more often than it is written.
+                    if 2 * self.written >= self.output.len() {
+                        self.output.drain(..self.written);
+                        self.written = 0;
+                    }
                     return Ok(false);
                 }
                 Err(error) => return Err(error),
@@ -407,6 +444,37 @@ impl Connection {
         self.written = 0;
         Ok(true)
     }
+}
+
+/// The frame as it was before it was padded for a cable, where its header says how long its packet is.
+fn without_padding(frame: &[u8]) -> &[u8] {
+    if frame.len() > PADDED_BYTES {
+        return frame;
+    }
+    let Some((header, packet)) = frame.split_at_checked(FRAME_BYTES_MIN) else {
+        return frame;
+    };
+    let bytes = |at: usize| {
+        packet
+            .get(at..at + 2)
+            .map(|two| usize::from(u16::from_be_bytes([two[0], two[1]])))
+    };
+    let length = match header[12..] {
+        // Total length.
+        [0x08, 0x00] => bytes(2),
+        // Two hardware and two protocol addresses.
+        [0x08, 0x06] => packet
+            .get(4..6)
+            .map(|sizes| 8 + 2 * usize::from(sizes[0]) + 2 * usize::from(sizes[1])),
+        // Payload length.
+        [0x86, 0xdd] => bytes(4).map(|payload| 40 + payload),
+        _ => None,
+    };
+    // A length that is less than any header is damage, for the receiver to see.
+    let end = length
+        .filter(|length| *length >= 20)
+        .map(|length| FRAME_BYTES_MIN + length);
+    end.and_then(|end| frame.get(..end)).unwrap_or(frame)
 }
 
 /// The abstract name, for a path that begins with `@`.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -144,7 +145,7 @@ fn a_peer_that_does_not_read_costs_frames_and_no_memory() {
     let mut port = open(&unix(&file, true), "outside").unwrap();
     let mut peer = UnixStream::connect(&file).unwrap();
     assert!(connected(&mut *port));
-    for _ in 0..3000 {
+    for _ in 0..8000 {
         put(&mut *port, &[1; 1514]);
     }
     let counters = port.counters();
@@ -200,4 +201,76 @@ fn nonsense_ends_the_connection_and_damage_does_no_harm() {
             assert!(connected(&mut *port));
         }
     }
+}
+
+#[test]
+fn what_is_read_at_any_moment_ends_with_a_frame() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wire");
+    let mut port = open(&unix(&file, true), "outside").unwrap();
+    let mut peer = UnixStream::connect(&file).unwrap();
+    assert!(connected(&mut *port));
+    peer.set_nonblocking(true).unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    for bytes in [54, 1514, 9014] {
+        let frame = vec![1; bytes];
+        for _ in 0..20 {
+            // More than the socket takes: the rest waits.
+            for _ in 0..700_000 / bytes {
+                port.send(&frame).unwrap();
+            }
+            port.flush().unwrap();
+            let mut reads = 0;
+            while let Ok(read) = peer.read(&mut buffer) {
+                assert_eq!(read % (4 + bytes), 0, "{read} bytes are no whole frames of {bytes}");
+                reads += 1;
+                port.flush().unwrap();
+            }
+            assert!(reads > 1, "{bytes}");
+        }
+    }
+    assert_eq!(port.counters().drops, BTreeMap::new());
+}
+
+/// An Ethernet frame of this type, with a packet that is padded for a cable.
+fn padded(kind: [u8; 2], packet: &[u8]) -> Vec<u8> {
+    let mut frame = [&[2; 12][..], &kind, packet].concat();
+    frame.resize(frame.len().max(60), 0);
+    frame
+}
+
+#[test]
+fn padding_stays_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("wire");
+    let mut port = open(&unix(&file, true), "outside").unwrap();
+    let mut peer = UnixStream::connect(&file).unwrap();
+    assert!(connected(&mut *port));
+    let ipv4 = |length: u8, bytes: usize| [&[0x45, 0, 0, length][..], &vec![7; bytes - 4]].concat();
+    let ipv6 = |length: u8, bytes: usize| [&[0x60, 0, 0, 0, 0, length, 59, 64][..], &vec![7; bytes - 8]].concat();
+    let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &[7; 20]].concat();
+    let (v4, v6, of_arp) = ([0x08, 0x00], [0x86, 0xdd], [0x08, 0x06]);
+    for (frame, passed) in [
+        // An acknowledgement of TCP, which has no data.
+        (padded(v4, &ipv4(40, 40)), 54),
+        (padded(v4, &ipv4(46, 46)), 60),
+        (padded(v4, &ipv4(47, 47)), 61),
+        (padded(v6, &ipv6(0, 40)), 54),
+        (padded(v6, &ipv6(6, 46)), 60),
+        (padded(of_arp, &arp), 42),
+        // Its length is not known, or is not the packet's: it passes as it is.
+        (padded([0x88, 0xb5], &[7; 20]), 60),
+        (padded(v4, &ipv4(19, 40)), 60),
+        (padded(v4, &ipv4(100, 40)), 60),
+        // What was not padded.
+        (padded(v4, &ipv4(40, 60)), 74),
+        (vec![2; 14], 14),
+    ] {
+        put(&mut *port, &frame);
+        let mut answer = vec![0; passed + 4];
+        peer.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, packed(&frame[..passed]));
+    }
+    peer.set_nonblocking(true).unwrap();
+    assert!(peer.read(&mut [0]).is_err());
 }
