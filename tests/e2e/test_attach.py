@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -162,7 +163,8 @@ def test_what_a_program_is_on_the_host_it_is_attached(site: Site) -> None:
     said, rest = done.stderr.split("\n", 1)
     assert re.fullmatch(
         r"attach: the wire speaks linux-6\.12, not the host's kernel; "
-        rf"address {NODE}/30, the host is {HOST} on wt-\d+, mode tap; "
+        rf"address {NODE}/30 and fd57:7474:756e:[0-9a-f]+::2/64, "
+        rf"the host is {HOST} and fd57:7474:756e:[0-9a-f]+::1 on wt-\d+, mode tap; "
         "what is written reaches the host's files at the end",
         said,
     )
@@ -522,12 +524,26 @@ def test_nothing_is_left_behind_after_kill_9(site: Site) -> None:
     assert site.attach("true").returncode == 0
 
 
+@contextlib.contextmanager
+def web_server(inside: list[str], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A web server by both versions of IP, at port 8000."""
+    command = [*inside, "python3", "-u", "-m", "http.server", "8000", "--bind", "::", "-d", str(folder)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        assert "8000" in server.stdout.readline()
+        yield server
+    finally:
+        server.kill()
+
+
 @dataclass
 class Beyond:
     """Another machine, which the host has a way to; it knows nothing of the library kernel."""
 
     name: str
     address: str
+    address_v6: str
 
 
 @pytest.fixture
@@ -540,34 +556,37 @@ def beyond(site: Site) -> Iterator[Beyond]:
         site.ip("link", "add", "v0", "type", "veth", "peer", "name", "v1", "netns", name)
         site.ip("address", "add", "192.0.2.7/24", "dev", "v0")
         site.ip("link", "set", "v0", "up")
-        site.ip("route", "add", "default", "via", "192.0.2.1")
-        subprocess.run(["ip", "-n", name, "address", "add", "192.0.2.1/24", "dev", "v1"], check=True)
+        site.ip("address", "add", "2001:db8::7/64", "dev", "v0", "nodad")
+        for address in ("192.0.2.1/24", "2001:db8::1/64"):
+            subprocess.run(["ip", "-n", name, "address", "add", address, "dev", "v1", "nodad"], check=True)
         subprocess.run(["ip", "-n", name, "link", "set", "v1", "up"], check=True)
-        yield Beyond(name, "192.0.2.1")
+        for address in ("192.0.2.1", "2001:db8::1"):
+            site.ip("route", "add", "default", "via", address)
+        yield Beyond(name, "192.0.2.1", "2001:db8::1")
     finally:
         subprocess.run(["ip", "netns", "delete", name], check=True)
         wait_until(lambda: "v0" not in site.interfaces(), "the end of the cable")
 
 
 def test_what_lies_beyond_is_reached_where_the_host_forwards(site: Site, beyond: Beyond) -> None:
-    command = ["ip", "netns", "exec", beyond.name, "python3", "-u", "-m", "http.server", "8000", "-d", str(site.folder)]
     (site.folder / "page.txt").write_text(PAGE, encoding="ascii")
-    (site.folder / "large.bin").write_bytes(bytes(LARGE_BYTES))
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    try:
-        assert "8000" in server.stdout.readline()
-        fetch = ("curl", "-sS", "-m", "3", f"http://{beyond.address}:8000/page.txt")
-        refused = site.attach(*fetch)
-        assert refused.returncode != 0 and "it does not forward (`sysctl -w net.ipv4.ip_forward=1`" in refused.stderr
-        site.run(site.command("sysctl", "-w", "net.ipv4.ip_forward=1"))
-        done = site.attach(*fetch)
-        assert (done.returncode, done.stdout) == (0, PAGE), done.stderr
-        assert "which hides it from what lies beyond (NAT)" in done.stderr
-    finally:
-        server.kill()
-    # It was the host's address that came.
-    assert "192.0.2.7 - - " in server.communicate()[1]
+    # Each version of IP for itself, then both.
+    settings = ("net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
+    places = (beyond.address, f"[{beyond.address_v6}]")
+    with web_server(["ip", "netns", "exec", beyond.name], site.folder) as server:
+        for number, (setting, place) in enumerate(zip(settings, places, strict=True)):
+            fetch = ("curl", "-sS", "-m", "3", f"http://{place}:8000/page.txt")
+            refused = site.attach(*fetch)
+            assert refused.returncode != 0 and f"it does not forward (`sysctl -w {setting}=1`" in refused.stderr
+            site.run(site.command("sysctl", "-w", f"{setting}=1"))
+            done = site.attach(*fetch)
+            assert (done.returncode, done.stdout) == (0, PAGE), done.stderr
+            hidden = rf"which hides {NODE}{' and fd57:[0-9a-f:]+::2' * number} from what lies beyond \(NAT\)"
+            assert re.search(hidden, done.stderr), done.stderr
+    # It was the host's addresses that came.
+    log = server.communicate()[1]
+    assert re.search(r"^::ffff:192\.0\.2\.7 - - ", log, re.MULTILINE), log
+    assert re.search(r"^2001:db8::7 - - ", log, re.MULTILINE), log
 
     def tables() -> str:
         return site.run(site.command("nft", "list", "tables")).stdout
@@ -582,6 +601,22 @@ def test_what_lies_beyond_is_reached_where_the_host_forwards(site: Site, beyond:
     process.kill()
     process.communicate()
     wait_until(lambda: tables() == "", "the end of the table")
+
+
+def test_the_host_is_reached_by_ipv6(site: Site) -> None:
+    (site.folder / "page.txt").write_text(PAGE, encoding="ascii")
+    own = ("--mode", "tap", "--address", f"{NODE}/30", "--address", "fd00:9::2/64")
+    with web_server(site.command(), site.folder) as server:
+        done = site.run(site.attached("curl", "-sS", "http://[fd00:9::1]:8000/page.txt", options=own))
+        assert (done.returncode, done.stdout) == (0, PAGE), done.stderr
+        assert f"address {NODE}/30 and fd00:9::2/64, the host is {HOST} and fd00:9::1 on wt-" in done.stderr
+    assert "fd00:9::2 - - " in server.communicate()[1]
+    # A host without IPv6 is not asked for it.
+    site.run(site.command("sysctl", "-w", "net.ipv6.conf.default.disable_ipv6=1"))
+    done = site.attach("true")
+    assert done.returncode == 0 and f"address {NODE}/30, the host is {HOST} on wt-" in done.stderr
+    done = site.run(site.attached("true", options=own))
+    assert done.returncode == 2 and "fd00:9::2/64 cannot be reached: this host has no IPv6" in done.stderr
 
 
 def test_frames_in_udp_join_two_attached_programs(site: Site, of_all: Host) -> None:
@@ -602,6 +637,29 @@ def test_frames_in_udp_join_two_attached_programs(site: Site, of_all: Host) -> N
     done = site.run(end(*reversed(ends), "python3", "-c", fetch))
     assert (done.returncode, done.stdout) == (0, "65534 over udp\n"), done.stderr
     assert server.wait(timeout=PATIENCE_S) == 0
+
+
+def test_passt_leads_beyond_by_both_versions_of_ip(site: Site, beyond: Beyond) -> None:
+    if shutil.which("passt") is None:
+        pytest.skip("passt is not on this host; scripts/setup-system test installs it")
+    (site.folder / "page.txt").write_text(PAGE, encoding="ascii")
+    places = (beyond.address, f"[{beyond.address_v6}]")
+    script = "; ".join(f"curl -sS -m 10 http://{place}:8000/page.txt" for place in places)
+
+    def fetch() -> subprocess.CompletedProcess[str]:
+        return site.run(site.attached("sh", "-c", script, options=("--mode", "host")))
+
+    with web_server(["ip", "netns", "exec", beyond.name], site.folder) as server:
+        done = fetch()
+        assert (done.returncode, done.stdout) == (0, 2 * PAGE), done.stderr
+        # Only what the host has a way for.
+        site.ip("route", "delete", "default")
+        done = fetch()
+        assert (done.returncode, done.stdout) == (0, PAGE), done.stderr
+        assert re.search(r"address fd57:[0-9a-f:]+::2/64, the host's loopback is fd57:[0-9a-f:]+::1,", done.stderr)
+    # It was the host's addresses that came.
+    log = server.communicate()[1]
+    assert "::ffff:192.0.2.7 - - " in log and "2001:db8::7 - - " in log, log
 
 
 def test_passt_leads_to_the_host(site: Site, page: int) -> None:
@@ -641,6 +699,7 @@ def test_bad_input_is_told_with_a_remedy(site: Site) -> None:
         (("--mode", "udp"), "mode udp needs both ends"),
         (("--mode", "tap", "--peer", "127.0.0.1:1"), "`--peer` is not for mode tap"),
         (("--mode", "tap", "--address", "10.9.0.0/30"), "first or last address"),
+        (("--mode", "tap", "--address", "10.9.0.1/30", "--address", "10.8.0.1/30"), "both addresses of IPv4"),
         (("--mode", "tap", "--sysctl", "nothing"), "NAME=VALUE"),
         (("--mode", "tap", "--kernel", "1.0"), "1.0"),
     ]:

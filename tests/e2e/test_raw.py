@@ -279,6 +279,41 @@ def test_an_ordinary_user_borrows_ports_and_death_leaves_nothing(
     assert any("the broker has ended" in warning["text"] for warning in warnings), warnings
 
 
+def test_a_program_is_attached_to_the_hosts_addresses_of_ipv6(engine: Path, site: Site, tmp_path: Path) -> None:
+    """Its router is known by a link-local address, as routers are that announce themselves; the peer is behind it."""
+    (tmp_path / "page").write_text("over IPv6\n", encoding="ascii")
+    for name, address in ((site.host, "2001:db8::7/64"), (site.peer, "2001:db8:1::1/128")):
+        site.run(name, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=0", "net.ipv6.conf.eth0.accept_dad=0")
+        site.run(name, "ip", "address", "add", address, "dev", "eth0", "nodad")
+    site.run(site.peer, "ip", "address", "add", "fe80::1/64", "dev", "eth0", "nodad")
+    site.run(site.peer, "ip", "route", "add", "2001:db8::/64", "dev", "eth0")
+    site.run(site.host, "ip", "route", "add", "default", "via", "fe80::1", "dev", "eth0")
+    site.run(site.host, "ip", "address", "delete", f"{HOST}/24", "dev", "eth0")
+    end = time.monotonic() + PATIENCE_S
+    while site.run(site.host, "ping", "-c", "1", "-W", "1", "2001:db8:1::1", check=False).returncode != 0:
+        assert time.monotonic() < end
+    before = site.state()
+    words = ("python3", "-u", "-m", "http.server", "8000", "--bind", "::", "-d", tmp_path)
+    server = subprocess.Popen(
+        site.command(site.peer, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        assert "8000" in server.stdout.readline()
+        # Longer than a neighbour counts as reachable, so it is asked again.
+        script = "curl -sS http://[2001:db8:1::1]:8000/page; sleep 1; curl -sS http://[2001:db8:1::1]:8000/page"
+        options = ("--mode", "raw", "--sysctl", "net.ipv6.neigh.eth0.base_reachable_time_ms=200")
+        done = site.run(site.host, engine, "attach", *options, "--", "sh", "-c", script, check=False)
+        assert (done.returncode, done.stdout) == (0, "over IPv6\nover IPv6\n"), done.stderr
+        assert "address 2001:db8::7, the host's own on eth0" in done.stderr
+    finally:
+        server.kill()
+        log = server.communicate()[1]
+    assert log.count("2001:db8::7 - - ") == 2, log
+    assert site.state() == before
+    assert site.run(site.peer, "nft", "list", "ruleset").stdout.count("packets 0 ") == 2
+
+
 def test_a_program_is_attached_to_the_hosts_address(engine: Path, site: Site, page: str) -> None:
     before = site.state()
     curl = ("curl", "-sS", "-o", "/dev/null", "-w", "%{size_download} %{local_ip} %{local_port}", page)

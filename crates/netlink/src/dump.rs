@@ -1,12 +1,17 @@
 //! What the host's kernel knows of its interfaces: questions that are answered by a list, and the reading of the answers.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+/// Flags of an address that is not for new connections.
+const SET_ASIDE: AddressHeaderFlags = AddressHeaderFlags::Deprecated
+    .union(AddressHeaderFlags::Tentative)
+    .union(AddressHeaderFlags::Dadfailed);
 
 /// A question that is answered by a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,13 +35,15 @@ pub enum Found {
         address: IpAddr,
         /// Bits of the subnet's prefix.
         prefix_bits: u8,
+        /// Not for new connections: it is being tried, was found twice, or has had its time (IPv6).
+        set_aside: bool,
     },
     /// A unicast route of the main table; one with several next hops is listed once for each.
     Route {
         /// Interface number.
         index: u32,
-        /// Destination; none: default.
-        to: Option<(IpAddr, u8)>,
+        /// Destination and the bits of its prefix; zero bits: default.
+        to: (IpAddr, u8),
         /// Next hop; none: on the link.
         via: Option<IpAddr>,
         /// Metric; smaller wins.
@@ -115,6 +122,7 @@ fn address(message: &AddressMessage) -> Option<Found> {
         index: message.header.index,
         address: local.or(other)?,
         prefix_bits: message.header.prefix_len,
+        set_aside: message.header.flags.intersects(SET_ASIDE),
     })
 }
 
@@ -132,10 +140,17 @@ fn routes(message: &RouteMessage, found: &mut Vec<Found>) {
             RouteAttribute::Oif(number) => index = Some(*number),
             RouteAttribute::Priority(number) => metric = *number,
             RouteAttribute::MultiPath(several) => hops = several,
+            // A next hop of the other version of IP.
+            RouteAttribute::Via(_) => return,
             _ => {}
         }
     }
-    let to = to.map(|address| (address, header.destination_prefix_length));
+    let any = match header.address_family {
+        AddressFamily::Inet => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        AddressFamily::Inet6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        _ => return,
+    };
+    let to = (to.unwrap_or(any), header.destination_prefix_length);
     let route = |index, via| Found::Route { index, to, via, metric };
     found.extend(index.map(|index| route(index, via)));
     for hop in hops {

@@ -16,8 +16,8 @@ const PART_BYTES: usize = 64 << 10;
 /// A way from an interface of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostRoute {
-    /// Destination; none: default.
-    pub to: Option<Subnet>,
+    /// Destination; a prefix of no bits: default.
+    pub to: Subnet,
     /// Next hop; none: on the link.
     pub via: Option<IpAddr>,
     /// Metric; smaller wins.
@@ -35,6 +35,8 @@ pub struct HostInterface {
     pub mtu: u32,
     /// Its addresses.
     pub addresses: Vec<Subnet>,
+    /// Those of them that new connections may have, in the order in which another interface has to be given them to prefer the same ones.
+    pub preferred: Vec<Subnet>,
     /// Unicast routes of the main table that lead out of it, best metric first.
     pub routes: Vec<HostRoute>,
     /// Neighbours whose MAC address is known.
@@ -91,6 +93,7 @@ impl HostInterface {
             mac: state.mac,
             mtu: state.mtu,
             addresses: Vec::new(),
+            preferred: Vec::new(),
             routes: Vec::new(),
             neighbours: Vec::new(),
         };
@@ -101,25 +104,18 @@ impl HostInterface {
         Ok(this)
     }
 
-    /// The name of the interface that the host's default route of IPv4 leads out of.
+    /// The name of the interface that the host's default route leads out of: that of IPv4, or else of IPv6.
     pub fn of_default_route() -> Option<String> {
-        let is_default = |found: &Found| {
-            matches!(
-                found,
-                Found::Route {
-                    to: None,
-                    via: Some(IpAddr::V4(_)),
-                    ..
-                }
-            )
+        let default = |found: Found| match found {
+            Found::Route {
+                to: (_, 0),
+                via: Some(via),
+                metric,
+                index,
+            } => Some((via.is_ipv6(), metric, index)),
+            _ => None,
         };
-        let routes = list().ok()?.into_iter().filter(is_default);
-        let (_, index) = routes
-            .filter_map(|found| match found {
-                Found::Route { metric, index, .. } => Some((metric, index)),
-                _ => None,
-            })
-            .min()?;
+        let (_, _, index) = list().ok()?.into_iter().filter_map(default).min()?;
         nix::net::if_::if_indextoname(index).ok()?.into_string().ok()
     }
 
@@ -153,9 +149,18 @@ impl HostInterface {
                 index,
                 address,
                 prefix_bits,
-            } if index == self.index => self.addresses.push(subnet((address, prefix_bits))),
+                set_aside,
+            } if index == self.index => {
+                self.addresses.push(subnet((address, prefix_bits)));
+                if !set_aside {
+                    // Linux lists the newest address of IPv6 first, and prefers it (ipv6_link_dev_addr, net/ipv6/addrconf.c).
+                    let first_v6 = self.preferred.iter().position(|subnet| subnet.address.is_ipv6());
+                    let at = first_v6.unwrap_or(self.preferred.len());
+                    self.preferred.insert(at, subnet((address, prefix_bits)));
+                }
+            }
             Found::Route { index, to, via, metric } if index == self.index => self.routes.push(HostRoute {
-                to: to.map(subnet),
+                to: subnet(to),
                 via,
                 metric,
             }),

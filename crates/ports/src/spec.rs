@@ -15,6 +15,20 @@ pub struct Subnet {
     pub prefix_bits: u8,
 }
 
+impl Subnet {
+    /// Whether the address is in the subnet.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let bits = |address| match address {
+            IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
+            IpAddr::V6(v6) => (v6.to_bits(), 128),
+        };
+        let ((own, width), (other, other_width)) = (bits(self.address), bits(address));
+        // All of 128 bits cannot be shifted out at once.
+        let ignored = u32::from(width - self.prefix_bits);
+        width == other_width && (own ^ other).checked_shr(ignored).unwrap_or(0) == 0
+    }
+}
+
 impl fmt::Display for Subnet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.prefix_bits)

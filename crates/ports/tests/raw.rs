@@ -151,13 +151,22 @@ fn the_interface_is_read_as_the_host_has_it() {
         prefix_bits,
     };
     assert!(host.addresses.contains(&subnet("192.0.2.1", 24)) && host.addresses.contains(&subnet("fd00::1", 64)));
-    let default = host.routes.iter().find(|route| route.to.is_none()).unwrap();
+    let default = host.routes.iter().find(|route| route.to.prefix_bits == 0).unwrap();
     assert_eq!(default.via, Some("192.0.2.254".parse().unwrap()));
     assert!(
         host.routes
             .iter()
-            .any(|route| route.to == Some(subnet("192.0.2.0", 24)))
+            .any(|route| route.to == subnet("192.0.2.0", 24) && route.via.is_none())
     );
+    // One that is being tried is not for new connections.
+    sh("ip address add fd00::2/64 dev host0; ip address add fd00::3/64 dev host0 nodad");
+    sh("ip address add fd00::4/64 dev host0 nodad preferred_lft 0; ip address add 192.0.2.3/24 dev host0");
+    let host_now = HostInterface::read("host0").unwrap();
+    let order = |text: &str, bits| host_now.preferred.iter().position(|found| *found == subnet(text, bits));
+    assert!(order("192.0.2.1", 24) < order("192.0.2.3", 24));
+    assert!(order("fd00::1", 64) < order("fd00::3", 64) && order("fd00::1", 64).is_some());
+    assert!(order("fd00::4", 64).is_none());
+    assert!(host_now.addresses.contains(&subnet("fd00::4", 64)));
     assert_eq!(HostInterface::of_default_route().as_deref(), Some("host0"));
     connects(&netns, 1);
     let host = HostInterface::read("host0").unwrap();

@@ -206,6 +206,8 @@ fn node_name() -> String {
     if fits && name != PORT { name.into() } else { NODE.into() }
 }
 
+/// The node's interface.
+pub const INTERFACE: &str = "eth0";
 /// The port's name.
 const PORT: &str = "wire";
 
@@ -222,16 +224,12 @@ fn compose(plan: &Plan<'_>, wire: &Wire, node: &str) -> Value {
         .chain(plan.sysctls.iter().map(|(name, value)| (name, value)))
         .map(|(name, value)| (name.clone(), value.as_str().into()))
         .collect();
-    let routes: Vec<String> = wire
-        .gateway
-        .iter()
-        .map(|gateway| format!("default via {gateway}"))
-        .collect();
+    let addresses: Vec<String> = wire.addresses.iter().map(ToString::to_string).collect();
     let cable: Map<String, Value> = CABLE
         .map(|(key, value)| (key.to_owned(), value.into()))
         .into_iter()
         .collect();
-    let mut interface = json!({"addresses": wire.address.to_string(), "mtu": wire.mtu, "interrupt_gap": INTERRUPT_GAP});
+    let mut interface = json!({"addresses": addresses, "mtu": wire.mtu, "interrupt_gap": INTERRUPT_GAP});
     if let Some(mac) = &wire.mac {
         interface["mac"] = json!(mac);
     }
@@ -243,11 +241,11 @@ fn compose(plan: &Plan<'_>, wire: &Wire, node: &str) -> Value {
         "nodes": {node: {
             "kernel": plan.kernel,
             "memory": MEMORY,
-            "interfaces": {"eth0": interface},
-            "routes": routes,
+            "interfaces": {INTERFACE: interface},
+            "routes": wire.routes,
             "sysctls": sysctls,
             "files": files,
         }},
-        "links": [{"endpoints": [PORT, format!("{node}:eth0")], "both": cable}],
+        "links": [{"endpoints": [PORT, format!("{node}:{INTERFACE}")], "both": cable}],
     })
 }

@@ -11,12 +11,13 @@ mod tap;
 mod udp;
 
 pub use engine::{Engine, Plan};
-pub use network::Ipv4Subnet;
+pub use network::IpSubnet;
 pub use passt::Passt;
 
 use crate::failure::Failure;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use windtunnel_ports::Subnet;
 
 /// How the node reaches the real network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -48,14 +49,14 @@ impl Mode {
 pub struct Wish {
     /// None: the first that works here.
     pub mode: Option<Mode>,
-    /// The node's address.
-    pub address: Option<Ipv4Subnet>,
+    /// The node's addresses, one of each version of IP at most.
+    pub addresses: Vec<IpSubnet>,
     /// The interface of the host that is shared, in mode `raw`; none: that of the default route.
     pub interface: Option<String>,
     /// Its ports that are the node's; none: some that are free.
     pub ports: Option<windtunnel_ports::PortRange>,
     /// Name servers in place of the host's.
-    pub resolvers: Vec<Ipv4Addr>,
+    pub resolvers: Vec<IpAddr>,
     /// Where to receive, in mode `udp`.
     pub local: Option<SocketAddr>,
     /// The other end.
@@ -69,10 +70,10 @@ pub struct Wish {
 pub struct Wire {
     /// The port, as a scenario writes it.
     pub port: serde_json::Value,
-    /// The node's address.
-    pub address: Ipv4Subnet,
-    /// Where the node sends what is not for its subnet; none: nowhere.
-    pub gateway: Option<Ipv4Addr>,
+    /// The node's addresses, in the order that they are added in.
+    pub addresses: Vec<Subnet>,
+    /// Its routes besides those to its subnets, as a scenario writes them.
+    pub routes: Vec<String>,
     /// Longest packet, bytes.
     pub mtu: u32,
     /// The node's `/etc/resolv.conf`.
@@ -89,6 +90,51 @@ pub struct Wire {
     pub sysctls: std::collections::BTreeMap<String, String>,
     /// How passt is started, once the port is there.
     pub passt: Option<passt::Spec>,
+}
+
+impl Wish {
+    /// The node's address of IPv4, if one was given.
+    fn address_v4(&self) -> Option<IpSubnet> {
+        self.addresses.iter().copied().find(|subnet| subnet.address.is_ipv4())
+    }
+
+    /// The same of IPv6.
+    fn address_v6(&self) -> Option<IpSubnet> {
+        self.addresses.iter().copied().find(|subnet| subnet.address.is_ipv6())
+    }
+
+    /// The node's address of IPv4: a free one unless one was given.
+    ///
+    /// # Errors
+    /// When none is free.
+    fn address_v4_or_free(&self) -> Result<IpSubnet, Failure> {
+        let free = || network::free_pair(std::process::id()).map(|subnet| subnet.nth(2));
+        self.address_v4().or_else(free).ok_or_else(|| {
+            Failure::user("no free private subnet was found: the host has routes to all of them")
+                .hint("name one with `--address ADDRESS/BITS`")
+        })
+    }
+
+    /// The same of IPv6. None where no link is free: the host has a route to all unique local addresses.
+    fn address_v6_or_free(&self) -> Option<IpSubnet> {
+        let free = || network::free_link(std::process::id()).map(|subnet| subnet.nth(2));
+        self.address_v6().or_else(free)
+    }
+}
+
+/// Names of things, as in "a and b".
+fn joined<T: ToString>(names: &[T]) -> String {
+    let names: Vec<String> = names.iter().map(T::to_string).collect();
+    names.join(" and ")
+}
+
+/// The subnets as an interface of a node has them.
+fn of_node(subnets: &[IpSubnet]) -> Vec<Subnet> {
+    let subnet = |subnet: &IpSubnet| Subnet {
+        address: subnet.address,
+        prefix_bits: subnet.prefix_bits,
+    };
+    subnets.iter().map(subnet).collect()
 }
 
 impl Wire {
@@ -125,8 +171,17 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<(Mode, Wire), Failure> {
             Failure::user(format!("`{option}` is not for mode {}", mode.name())).hint("it belongs to `--mode raw`")
         );
     }
-    if mode == Mode::Raw && wish.address.is_some() {
+    if mode == Mode::Raw && !wish.addresses.is_empty() {
         return Err(Failure::user("`--address` is not for mode raw").hint("the address is the host's own"));
+    }
+    for (version, is_v4) in [("IPv4", true), ("IPv6", false)] {
+        let given = wish.addresses.iter().filter(|subnet| subnet.address.is_ipv4() == is_v4);
+        if let [first, second, ..] = given.collect::<Vec<_>>()[..] {
+            return Err(
+                Failure::user(format!("{first} and {second} are both addresses of {version}"))
+                    .hint("`--address` gives one of each version of IP"),
+            );
+        }
     }
     let wire = match mode {
         Mode::Tap => tap::lay(wish, kernel)?,

@@ -1,11 +1,13 @@
 //! Mode `host`: passt, which every user may run, turns the node's packets into connections of the host. It ends when the connection to
 //! it does, however this program ends.
 
+use super::network::{self, IpSubnet};
 use super::resolver::resolver;
-use super::{Wire, Wish, network};
+use super::{Wire, Wish, joined, of_node};
 use crate::failure::Failure;
 use serde_json::json;
 use std::io::Read;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -58,50 +60,62 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         Failure::user("mode host needs passt, which is in no folder of PATH")
             .hint("apt install passt (https://passt.top)")
     })?;
-    if !network::has_default_route() {
+    let (has_v4, has_v6) = (network::has_default_route(), network::has_default_route_v6());
+    if !has_v4 && !has_v6 {
         return Err(
             Failure::user("mode host needs a default route of the host, which passt takes its interface from")
                 .hint("`ip route` lists the routes; `--mode tap` (as root) needs none"),
         );
     }
     let pid = std::process::id();
-    let address = match wish.address {
-        Some(address) => address,
-        None => network::free_pair(pid)
-            .ok_or_else(|| {
-                Failure::user("no free private subnet was found: the host has routes to all of them")
-                    .hint("name one with `--address ADDRESS/BITS`")
-            })?
-            .nth(2),
-    };
-    let gateway = address.neighbour();
+    let v4 = has_v4.then(|| wish.address_v4_or_free()).transpose()?;
+    let v6 = has_v6.then(|| wish.address_v6_or_free()).flatten();
+    let subnets: Vec<IpSubnet> = [v4, v6].into_iter().flatten().collect();
+    for (version, given, laid) in [("IPv4", wish.address_v4(), v4), ("IPv6", wish.address_v6(), v6)] {
+        if let (Some(given), None) = (given, laid) {
+            return Err(Failure::user(format!(
+                "{given} cannot be used: this host has no default route of {version}, which passt takes its interface from"
+            ))
+            .hint("`ip route` and `ip -6 route` list the routes"));
+        }
+    }
+    let gateways: Vec<IpAddr> = subnets.iter().map(|subnet| subnet.neighbour()).collect();
     // Queries to the gateway go to the host's first resolver, also where that is on its loopback.
-    let resolver = resolver(&wish.resolvers, Some(gateway));
+    let stand_in = gateways.first().copied();
+    let resolver = resolver(&wish.resolvers, stand_in);
     let socket = format!("windtunnel-attach-{pid}");
-    let arguments = [
-        "--foreground",
-        "--quiet",
-        "--fd",
-        "0",
-        "--ipv4-only",
-        "--no-dhcp",
-        "--address",
-        &address.address.to_string(),
-        "--netmask",
-        &address.prefix_bits.to_string(),
-        "--gateway",
-        &gateway.to_string(),
-        "--dns-forward",
-        &gateway.to_string(),
-    ];
+    let mut arguments: Vec<String> = ["--foreground", "--quiet", "--fd", "0"].map(str::to_owned).to_vec();
+    // The node has its addresses already.
+    arguments.extend(["--no-dhcp", "--no-dhcpv6", "--no-ra"].map(str::to_owned));
+    let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+    for (subnet, gateway) in subnets.iter().zip(&gateways) {
+        option("--address", subnet.address.to_string());
+        option("--gateway", gateway.to_string());
+    }
+    if let Some(v4) = v4 {
+        option("--netmask", v4.prefix_bits.to_string());
+    }
+    if let Some(stand_in) = stand_in {
+        option("--dns-forward", stand_in.to_string());
+    }
+    match (v4, v6) {
+        (Some(_), None) => arguments.push("--ipv4-only".into()),
+        (None, Some(_)) => arguments.push("--ipv6-only".into()),
+        _ => {}
+    }
     Ok(Wire {
         port: json!({"stream": format!("@{socket}"), "listen": true}),
-        address,
-        gateway: Some(gateway),
+        addresses: of_node(&subnets),
+        routes: gateways
+            .iter()
+            .map(|gateway| format!("default via {gateway}"))
+            .collect(),
         mtu: MTU,
         resolv_conf: resolver.text,
         says: format!(
-            "the program speaks to {kernel}, the wire speaks this host's own kernel (passt); address {address}, {gateway} is the host's loopback"
+            "the program speaks to {kernel}, the wire speaks this host's own kernel (passt); address {}, the host's loopback is {}",
+            joined(&subnets),
+            joined(&gateways)
         ),
         notes: resolver.note.into_iter().collect(),
         nat: None,
@@ -109,7 +123,7 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         sysctls: std::collections::BTreeMap::new(),
         passt: Some(Spec {
             program,
-            arguments: arguments.map(str::to_owned).to_vec(),
+            arguments,
             socket,
         }),
     })

@@ -1,13 +1,13 @@
 //! Mode `raw`: some ports of the host's own address on one of its interfaces, by this process or by the broker.
 
-use super::network::Ipv4Subnet;
+use super::engine::INTERFACE;
 use super::resolver::resolver;
-use super::{Wire, Wish};
+use super::{Wire, Wish, joined};
 use crate::failure::Failure;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use windtunnel_ports::{BROKER_SOCKET, HostInterface, PortRange, availability, free_ports};
+use windtunnel_ports::{BROKER_SOCKET, HostInterface, HostRoute, PortRange, Subnet, availability, free_ports};
 
 /// Ports that are taken unless some are named: as many connections to one peer and port.
 const PORTS: u16 = 100;
@@ -24,21 +24,14 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
     })?;
     let host = HostInterface::read(&interface)
         .map_err(|error| Failure::user(error.to_string()).hint("`ip -brief link` lists those there are"))?;
-    let address = host.addresses.iter().find_map(|subnet| match subnet.address {
-        IpAddr::V4(address) => Some(Ipv4Subnet {
-            address,
-            prefix_bits: subnet.prefix_bits,
-        }),
-        IpAddr::V6(_) => None,
-    });
-    let address = address.ok_or_else(|| {
-        Failure::user(format!("{interface} has no IPv4 address to share")).hint("`--mode tap` has one of its own")
-    })?;
-    let gateway = host.routes.iter().find(|route| route.to.is_none());
-    let gateway = gateway.and_then(|route| match route.via {
-        Some(IpAddr::V4(gateway)) => Some(gateway),
-        _ => None,
-    });
+    let shown: Vec<IpAddr> = (host.preferred.iter())
+        .map(|subnet| subnet.address)
+        .filter(|address| !is_link_local(*address))
+        .collect();
+    if shown.is_empty() {
+        return Err(Failure::user(format!("{interface} has no address to share"))
+            .hint("`ip -brief address` lists those there are; `--mode tap` has one of its own"));
+    }
     let ports = match wish.ports {
         Some(ports) => ports,
         None => free_ports(PORTS, std::process::id())
@@ -52,26 +45,133 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
     }
     let resolver = resolver(&wish.resolvers, None);
     let mac: Vec<String> = host.mac.iter().map(|byte| format!("{byte:02x}")).collect();
-    let PortRange { first, last } = ports;
     Ok(Wire {
         port: json!({ "raw": port }),
-        address,
-        gateway,
+        addresses: host.preferred.clone(),
+        routes: routes(&host),
         mtu: host.mtu,
         resolv_conf: resolver.text,
         says: format!(
             "the wire speaks {kernel}, not the host's kernel; address {}, the host's own on {interface}, TCP and UDP ports {ports}{}",
-            address.address,
+            joined(&shown),
             if by_broker { " by the broker" } else { "" }
         ),
         notes: resolver.note.into_iter().collect(),
         nat: None,
         passt: None,
         mac: Some(mac.join(":")),
-        sysctls: BTreeMap::from([
-            ("net.ipv4.ip_local_port_range".to_owned(), format!("{first} {last}")),
-            // Its link-local address is the host's.
-            ("net.ipv6.conf.all.disable_ipv6".to_owned(), "1".to_owned()),
-        ]),
+        sysctls: sysctls(ports, &host),
     })
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
+}
+
+/// The interface has the host's addresses and no other, so what it says is the host's to say.
+fn sysctls(ports: PortRange, host: &HostInterface) -> BTreeMap<String, String> {
+    let PortRange { first, last } = ports;
+    let mut sysctls = BTreeMap::from([("net.ipv4.ip_local_port_range".to_owned(), format!("{first} {last}"))]);
+    let mut of_interface = |key: &str, value: &str| {
+        sysctls.insert(format!("net.ipv6.conf.{INTERFACE}.{key}"), value.to_owned());
+    };
+    if host.preferred.iter().any(|subnet| subnet.address.is_ipv6()) {
+        // IN6_ADDR_GEN_MODE_NONE (linux/if_link.h): its link-local address is the host's.
+        of_interface("addr_gen_mode", "1");
+        of_interface("router_solicitations", "0");
+    } else {
+        of_interface("disable_ipv6", "1");
+    }
+    sysctls
+}
+
+/// The host's routes that lead out of the interface, but for those that come with its addresses, in an order in which each next hop can be reached.
+fn routes(host: &HostInterface) -> Vec<String> {
+    let mut on_link = host.preferred.clone();
+    let of_address = |to: &Subnet| {
+        host.preferred
+            .iter()
+            .any(|subnet| subnet.prefix_bits == to.prefix_bits && subnet.has(to.address))
+    };
+    let (hops, direct): (Vec<&HostRoute>, Vec<&HostRoute>) = host.routes.iter().partition(|route| route.via.is_some());
+    let mut seen: Vec<(Subnet, u32)> = Vec::new();
+    let mut lines = Vec::new();
+    for route in direct.into_iter().filter(|route| !of_address(&route.to)).chain(hops) {
+        // Of several of the same rank, one is taken.
+        if seen.contains(&(route.to, route.metric)) {
+            continue;
+        }
+        seen.push((route.to, route.metric));
+        let via = match route.via {
+            None => {
+                on_link.push(route.to);
+                String::new()
+            }
+            Some(via) => {
+                if !on_link.iter().any(|subnet| subnet.has(via)) {
+                    // The host was told that it is on the link all the same (`onlink`).
+                    lines.push(format!("{via} dev {INTERFACE}"));
+                    on_link.push(Subnet {
+                        address: via,
+                        prefix_bits: if via.is_ipv4() { 32 } else { 128 },
+                    });
+                }
+                format!(" via {via}")
+            }
+        };
+        lines.push(format!("{}{via} dev {INTERFACE} metric {}", route.to, route.metric));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn subnet(text: &str) -> Subnet {
+        let (address, bits) = text.split_once('/').unwrap();
+        Subnet {
+            address: address.parse().unwrap(),
+            prefix_bits: bits.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn each_next_hop_is_reached_before_it_is_used() {
+        let route = |to: &str, via: Option<&str>, metric| HostRoute {
+            to: subnet(to),
+            via: via.map(|via| via.parse().unwrap()),
+            metric,
+        };
+        let host = HostInterface {
+            index: 2,
+            mac: [2; 6],
+            mtu: 1500,
+            addresses: Vec::new(),
+            preferred: ["192.0.2.7/24", "2001:db8::7/128", "fe80::7/64"].map(subnet).to_vec(),
+            routes: vec![
+                route("0.0.0.0/0", Some("10.0.0.1"), 0),
+                route("0.0.0.0/0", Some("192.0.2.1"), 100),
+                route("0.0.0.0/0", Some("192.0.2.2"), 100),
+                route("192.0.2.0/24", None, 100),
+                route("198.51.100.0/24", None, 0),
+                route("2001:db8::7/128", None, 256),
+                route("fe80::/64", None, 256),
+                route("203.0.113.0/24", Some("198.51.100.9"), 0),
+                route("::/0", Some("fe80::1"), 1024),
+            ],
+            neighbours: Vec::new(),
+        };
+        assert_eq!(
+            routes(&host),
+            [
+                "198.51.100.0/24 dev eth0 metric 0",
+                "10.0.0.1 dev eth0",
+                "0.0.0.0/0 via 10.0.0.1 dev eth0 metric 0",
+                "0.0.0.0/0 via 192.0.2.1 dev eth0 metric 100",
+                "203.0.113.0/24 via 198.51.100.9 dev eth0 metric 0",
+                "::/0 via fe80::1 dev eth0 metric 1024",
+            ]
+        );
+    }
 }

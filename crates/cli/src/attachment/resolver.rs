@@ -1,6 +1,6 @@
 //! Where the node's programs ask for names: the host's resolvers, as far as they can be reached from the node.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The resolvers behind systemd-resolved, which itself listens on the loopback.
@@ -16,7 +16,7 @@ pub struct Resolver {
 }
 
 /// As `given`, or else as the host has it. `stand_in` reaches a resolver on the host's loopback, where the mode has such an address.
-pub fn resolver(given: &[Ipv4Addr], stand_in: Option<Ipv4Addr>) -> Resolver {
+pub fn resolver(given: &[IpAddr], stand_in: Option<IpAddr>) -> Resolver {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     if !given.is_empty() {
         let text = given.iter().map(|address| format!("nameserver {address}\n")).collect();
@@ -25,7 +25,7 @@ pub fn resolver(given: &[Ipv4Addr], stand_in: Option<Ipv4Addr>) -> Resolver {
     of_host(&read(RESOLV_CONF), &read(BEHIND_RESOLVED), stand_in)
 }
 
-fn of_host(text: &str, behind: &str, stand_in: Option<Ipv4Addr>) -> Resolver {
+fn of_host(text: &str, behind: &str, stand_in: Option<IpAddr>) -> Resolver {
     let servers = servers(text);
     let Some(loopback) = servers.first().filter(|_| servers.iter().all(is_of_loopback)) else {
         return Resolver {
@@ -94,7 +94,7 @@ mod tests {
         let found = of_host(stub, plain, None);
         assert_eq!(found.text, "options edns0\nnameserver 192.0.2.53\n");
         assert!(found.note.unwrap().contains("127.0.0.53"));
-        let found = of_host(stub, plain, Some(Ipv4Addr::new(10, 0, 0, 3)));
+        let found = of_host(stub, plain, Some(IpAddr::from([10, 0, 0, 3])));
         assert_eq!(found.text, "options edns0\nnameserver 10.0.0.3\n");
         let found = of_host(stub, stub, None);
         assert_eq!(found.text, "options edns0\n");

@@ -1,12 +1,12 @@
 //! `windtunnel attach -- CMD...`
 
 use crate::attach::{self, Ending, Manner};
-use crate::attachment::{self, Engine, Ipv4Subnet, Mode, Plan, Wire, Wish};
+use crate::attachment::{self, Engine, IpSubnet, Mode, Plan, Wire, Wish};
 use crate::failure::{Failure, Outcome, SIGNAL_BASE};
 use crate::host;
 use crate::live;
 use std::io::IsTerminal;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use windtunnel_control::{Connection, Open, live_sockets};
 
@@ -24,9 +24,9 @@ pub struct Args {
     /// What becomes of files that the program writes
     #[arg(long, value_enum, default_value_t = Files::Host)]
     files: Files,
-    /// Address of the library kernel, with its subnet; a free private one of a few by default
-    #[arg(long, value_name = "ADDRESS/BITS")]
-    address: Option<Ipv4Subnet>,
+    /// Address of the library kernel, with its subnet; a free private one of a few by default; may be given again, for IPv6
+    #[arg(long = "address", value_name = "ADDRESS/BITS")]
+    addresses: Vec<IpSubnet>,
     /// Kernel series
     #[arg(long, value_name = "SERIES", default_value = "6.12")]
     kernel: String,
@@ -35,7 +35,7 @@ pub struct Args {
     sysctls: Vec<(String, String)>,
     /// Name server in place of the host's; may be given again
     #[arg(long = "resolver", value_name = "ADDRESS")]
-    resolvers: Vec<Ipv4Addr>,
+    resolvers: Vec<IpAddr>,
     /// In mode `raw`: interface of this host whose address is shared; that of the default route by default
     #[arg(long, value_name = "NAME")]
     interface: Option<String>,
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Outcome {
     }
     let wish = Wish {
         mode: args.mode,
-        address: args.address,
+        addresses: args.addresses.clone(),
         interface: args.interface.clone(),
         ports: args.ports,
         resolvers: args.resolvers.clone(),
@@ -218,7 +218,7 @@ fn find(name: &str) -> Option<Connection> {
 fn join(args: &Args, mut connection: Connection, program: Open, manner: Manner) -> Outcome {
     let of_the_first = [
         ("--mode", args.mode.is_some()),
-        ("--address", args.address.is_some()),
+        ("--address", !args.addresses.is_empty()),
         ("--sysctl", !args.sysctls.is_empty()),
         ("--resolver", !args.resolvers.is_empty()),
         ("--interface", args.interface.is_some()),
