@@ -168,11 +168,17 @@ impl Answer {
     /// # Errors
     /// What is wrong with it.
     pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        if bytes.len() > WORDS_BYTES_MAX {
+            return Err("it is too long".into());
+        }
         let mut reader = Reader(bytes);
         match reader.byte()? {
             GRANTED => {
                 let mac = reader.take(6)?.try_into().expect("six were taken");
                 let count = usize::from(reader.byte()?);
+                if count > ADDRESSES_MAX {
+                    return Err(format!("it has {count} addresses"));
+                }
                 let mut address = |_| {
                     let bytes: [u8; 16] = reader.take(16)?.try_into().expect("sixteen were taken");
                     let v6 = Ipv6Addr::from(bytes);
@@ -190,7 +196,10 @@ impl Answer {
                     udp,
                 }))
             }
-            REFUSED => Ok(Self::Refused(String::from_utf8_lossy(reader.0).into_owned())),
+            REFUSED => match std::str::from_utf8(reader.0) {
+                Ok(words) => Ok(Self::Refused(words.into())),
+                Err(_) => Err("its words are not UTF-8".into()),
+            },
             other => Err(format!("an answer of kind {other}")),
         }
     }
@@ -301,6 +310,18 @@ mod tests {
         let refused = Answer::Refused("ä".repeat(4000));
         assert!(refused.to_bytes().len() <= WORDS_BYTES_MAX);
         assert!(matches!(Answer::parse(&refused.to_bytes()), Ok(Answer::Refused(words)) if words.starts_with('ä')));
+    }
+
+    #[test]
+    fn an_answer_that_no_broker_gives_is_refused() {
+        let text = |bytes: &[u8]| Answer::parse(bytes).unwrap_err();
+        assert_eq!(
+            text(&[&[REFUSED][..], &[b'x'; WORDS_BYTES_MAX]].concat()),
+            "it is too long"
+        );
+        assert_eq!(text(&[REFUSED, 0xff]), "its words are not UTF-8");
+        let addresses = [&[GRANTED, 2, 0, 0, 0, 0, 1, 65][..], &[7; 65 * 16], &[0, 0]].concat();
+        assert_eq!(text(&addresses), "it has 65 addresses");
     }
 
     #[test]
