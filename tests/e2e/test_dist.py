@@ -131,6 +131,30 @@ def test_wheel_and_package_hold_the_same(packed: Packed) -> None:
     assert (packed.folder / WHEEL).stat().st_size < 25_000_000
 
 
+def test_systemd_takes_the_service(packed: Packed, tmp_path: Path) -> None:
+    """As it is in the package, but for the place of the program."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not on this host; Debian's systemd has it")
+    text = packed.package["lib/systemd/system/windtunnel-broker.service"].decode()
+    assert packed.package["share/man/man1/windtunnel-broker.1.gz"], "which the unit names"
+    unit = tmp_path / "windtunnel-broker.service"
+
+    def complaints(text: str) -> str:
+        unit.write_text(text.replace("/usr/bin/windtunnel", "/bin/true"), encoding="utf-8")
+        # What it only ignores it says too, with an exit code of 0.
+        return subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(unit)],
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        ).stdout
+
+    assert complaints(text) == ""
+    assert "rwx" in complaints(text.replace("Mode=0755", "Mode=rwx"))
+
+
 def test_the_kernel_is_the_built_one(packed: Packed, kernel: Path) -> None:
     record = json.loads((kernel.parent / "build.json").read_text(encoding="utf-8"))
     folder = f"lib/windtunnel/kernels/{SERIES}"
