@@ -321,6 +321,37 @@ def test_a_kernel_of_a_name_is_shared(site: Site) -> None:
     assert server.wait(timeout=PATIENCE_S) == 0
 
 
+def test_programs_that_start_at_the_same_time_share_one_kernel(site: Site) -> None:
+    name = f"at-once-{os.getpid()}"
+    # None ends before all have begun.
+    script = "echo ready; read line; ip -brief address show eth0"
+    words = ("attach", "--name", name, "--", "sh", "-c", script)
+    programs = [
+        subprocess.Popen(
+            site.command(site.engine, *words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    for program in programs:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+    for program in programs:
+        assert program.stdin is not None
+        program.stdin.write("go on\n")
+        program.stdin.flush()
+    ends = [program.communicate(timeout=PATIENCE_S) for program in programs]
+    assert [program.returncode for program in programs] == [0] * 4, ends
+    assert len({address for address, _ in ends}) == 1, ends
+    assert sum(f"shares the library kernel `{name}`" in said for _, said in ends) == 3, ends
+    # The lock is no more than that.
+    places = [Path(os.environ.get("XDG_RUNTIME_DIR", "/nowhere"), "windtunnel"), Path(f"/tmp/windtunnel-{os.getuid()}")]
+    assert not [found for place in places for found in place.glob(f"*{name}*")]
+
+
 def test_a_shared_kernel_outlives_its_first_program(site: Site) -> None:
     name = f"outlived-{os.getpid()}"
     first = subprocess.Popen(

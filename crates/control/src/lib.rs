@@ -35,7 +35,7 @@ pub use driver::{
 pub use frame::{Decoder, Frame, FrameError, Stream};
 pub use input::{INPUT_VERSION, Input, InputHeader, InputLog, InputRecord, Recording, RecordingError};
 pub use message::{End, Hello, Open, PROTOCOL, Process, Refusal, Reply, Request, WindowSize};
-pub use place::{LINK, live_sockets};
+pub use place::{LINK, NameLock, live_sockets};
 pub use predicate::{Predicate, PredicateError};
 pub use schema::json_schema;
 pub use server::{Client, Inbox, Incoming, Server};

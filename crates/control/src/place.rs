@@ -1,11 +1,14 @@
 //! Where the sockets of live runs are: in one folder of the user, so that they can be found, and linked to from the output
 //! folder of each run.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::ControlError;
 
@@ -13,6 +16,7 @@ use crate::ControlError;
 pub const LINK: &str = "control.sock";
 const FOLDER: &str = "windtunnel";
 const SUFFIX: &str = ".sock";
+const LOCK_SUFFIX: &str = ".lock";
 /// Longest path of a socket, bytes (`sun_path` of unix(7), less its NUL).
 const PATH_MAX_BYTES: usize = 107;
 /// Longest name of a socket in the folder, with its slash, bytes.
@@ -102,6 +106,62 @@ pub(crate) fn listen() -> Result<(UnixListener, PathBuf), ControlError> {
     }
 }
 
+/// The right to look for a run by its name and to start it if there is none: of one program of this user at a time.
+#[derive(Debug)]
+pub struct NameLock {
+    path: PathBuf,
+    /// Its lock goes with this, however the program ends.
+    _file: Flock<File>,
+}
+
+impl NameLock {
+    /// Waits until no other program has it.
+    ///
+    /// # Errors
+    /// What the host refuses about the file, which is beside the sockets.
+    pub fn take(name: &str) -> Result<Self, ControlError> {
+        let path = folder().join(format!("{name}{LOCK_SUFFIX}"));
+        let failed = |source: io::Error| ControlError::Socket {
+            action: "lock",
+            path: path.clone(),
+            source,
+        };
+        loop {
+            // As with sockets: others may remove the folder.
+            prepare(&folder())?;
+            let opened = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+            let file = match opened {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened.map_err(failed)?,
+            };
+            let file = lock(file).map_err(|errno| failed(errno.into()))?;
+            // Whoever had it before has removed the file, and others may have made a new one meanwhile.
+            let (own, now) = (file.metadata().map_err(failed)?, fs::metadata(&path));
+            if now.is_ok_and(|now| (now.dev(), now.ino()) == (own.dev(), own.ino())) {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+/// Waits for the lock of a file.
+fn lock(mut file: File) -> Result<Flock<File>, Errno> {
+    loop {
+        match Flock::lock(file, FlockArg::LockExclusive) {
+            Err((back, Errno::EINTR)) => file = back,
+            Err((_, errno)) => return Err(errno),
+            Ok(locked) => return Ok(locked),
+        }
+    }
+}
+
+impl Drop for NameLock {
+    fn drop(&mut self) {
+        // While it is still locked.
+        remove(&self.path);
+    }
+}
+
 /// Whether another attempt may go better.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::NotFound)
@@ -113,11 +173,11 @@ fn is_dead(path: &Path) -> bool {
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
-/// Removes a socket, and the folder if it was the last.
-pub(crate) fn remove(socket: &Path) {
+/// Removes a socket or a lock, and the folder if it was the last.
+pub(crate) fn remove(file: &Path) {
     // Whatever is in the way, the run is over and the next one does not mind.
-    let _ = fs::remove_file(socket);
-    if let Some(folder) = socket.parent() {
+    let _ = fs::remove_file(file);
+    if let Some(folder) = file.parent() {
         let _ = fs::remove_dir(folder);
     }
 }

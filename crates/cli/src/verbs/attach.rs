@@ -8,7 +8,7 @@ use crate::live;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use windtunnel_control::{Connection, Open, live_sockets};
+use windtunnel_control::{Connection, NameLock, Open, live_sockets};
 
 /// Run a program of this host on a library kernel that is on the real network
 ///
@@ -101,9 +101,11 @@ pub fn run(args: &Args) -> Outcome {
     let program = program(args)?;
     let manner = Manner::of(&program)?;
     let name = run_name(args.name.as_deref());
+    let lock = args.name.is_some().then(|| NameLock::take(&name)).transpose()?;
     if args.name.is_some()
         && let Some(connection) = find(&name)
     {
+        drop(lock);
         return join(args, connection, program, manner);
     }
     let wish = Wish {
@@ -125,6 +127,8 @@ pub fn run(args: &Args) -> Outcome {
         write_back: args.files == Files::Host,
     };
     let engine = Engine::start(&plan, &wire)?;
+    // From now on it is found.
+    drop(lock);
     let ended = live_with(args, &engine, &wire, program, &manner, || say(args, mode, &wire));
     let is_over = engine.is_over();
     let finished = engine.finish();
@@ -177,6 +181,7 @@ fn live_with(
                 }
             };
             attach::wait_for_others(&mut connection, &engine.node, manner, waiting)?;
+            attach::linger(&mut connection, manner)?;
         }
     }
     let told = passt.as_mut().and_then(attachment::Passt::failure);
