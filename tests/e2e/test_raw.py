@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -312,6 +312,70 @@ def test_a_program_is_attached_to_the_hosts_addresses_of_ipv6(engine: Path, site
     assert log.count("2001:db8::7 - - ") == 2, log
     assert site.state() == before
     assert site.run(site.peer, "nft", "list", "ruleset").stdout.count("packets 0 ") == 2
+
+
+def test_an_attached_kernel_follows_the_hosts_addresses_and_routes(engine: Path, site: Site, page: str) -> None:
+    """While a program runs: the default route, an address that comes, one that goes, also of IPv6."""
+
+    def ip(*words: str) -> None:
+        site.run(site.host, "ip", *words)
+
+    site.run(site.host, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=0")
+    ip("address", "add", "2001:db8::7/64", "dev", "eth0", "nodad")
+    ip("route", "add", "default", "via", PEER)
+    before = site.state()
+    name = f"follows-{os.getpid()}"
+    first = subprocess.Popen(
+        site.command(
+            site.host, engine, "attach", "--mode", "raw", "--name", name, "--", "sh", "-c", "echo ready; read line"
+        ),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    def inside(*words: str) -> str:
+        return site.run(site.host, engine, "attach", "--quiet", "--name", name, "--", *words, check=False).stdout
+
+    def wait_for(holds: Callable[[str], bool], *look: str) -> None:
+        end = time.monotonic() + PATIENCE_S
+        while not holds(shown := inside(*look)):
+            assert time.monotonic() < end and first.poll() is None, shown
+
+    addresses = ("ip", "-brief", "address", "show", "eth0")
+    fetch = ("curl", "-sS", "-m", "10", "-o", "/dev/null", "-w", "%{size_download} %{local_ip}", page)
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "ready\n"
+        assert f"default via {PEER} " in inside("ip", "route")
+        ip("route", "replace", "default", "via", "192.0.2.77")
+        wait_for(lambda shown: "default via 192.0.2.77 " in shown and PEER not in shown, "ip", "route")
+        ip("route", "add", "2001:db8:5::/48", "via", "2001:db8::9")
+        wait_for(lambda shown: "2001:db8:5::/48 via 2001:db8::9 " in shown, "ip", "-6", "route")
+        # The port takes the new address too, and no longer the old one.
+        ip("address", "add", "192.0.2.9/24", "dev", "eth0")
+        ip("address", "add", "2001:db8::8/64", "dev", "eth0", "nodad")
+        ip("address", "delete", "2001:db8::7/64", "dev", "eth0")
+        wait_for(lambda shown: "192.0.2.9/24" in shown and "2001:db8::7/" not in shown, *addresses)
+        assert "2001:db8::8/64" in inside(*addresses)
+        assert inside(*fetch) == f"{FILE_BYTES} {HOST}"
+        assert inside(*fetch, "--interface", "192.0.2.9") == f"{FILE_BYTES} 192.0.2.9"
+        # With the first address of a subnet Linux takes the others away.
+        ip("address", "delete", f"{HOST}/24", "dev", "eth0")
+        ip("address", "add", "192.0.2.9/24", "dev", "eth0")
+        wait_for(lambda shown: "192.0.2.9/24" in shown and f"{HOST}/" not in shown, *addresses)
+        assert inside(*fetch) == f"{FILE_BYTES} 192.0.2.9"
+    finally:
+        _, said = first.communicate("go on\n", timeout=PATIENCE_S)
+    assert first.returncode == 0 and "warning" not in said, said
+    # As the test has changed it.
+    ip("address", "delete", "192.0.2.9/24", "dev", "eth0")
+    ip("address", "delete", "2001:db8::8/64", "dev", "eth0")
+    ip("address", "add", f"{HOST}/24", "dev", "eth0")
+    ip("address", "add", "2001:db8::7/64", "dev", "eth0", "nodad")
+    ip("route", "add", "default", "via", PEER)
+    assert site.state() == before
 
 
 def test_a_program_is_attached_to_the_hosts_address(engine: Path, site: Site, page: str) -> None:

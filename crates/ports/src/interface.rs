@@ -1,11 +1,14 @@
 //! An interface of the host as it is now: what a node has to have that stands in its place.
 
 use std::net::IpAddr;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::net::if_::if_nametoindex;
-use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
+};
 use windtunnel_netlink::{Dump, Found, parse_dump};
 
 use crate::{PortError, Subnet, sys};
@@ -167,6 +170,52 @@ impl HostInterface {
             Found::Neighbour { index, address, mac } if index == self.index => self.neighbours.push((address, mac)),
             _ => {}
         }
+    }
+}
+
+/// News of the host's addresses and routes: the descriptor is readable when there are some.
+#[derive(Debug)]
+pub struct HostChanges {
+    socket: OwnedFd,
+}
+
+impl HostChanges {
+    /// Listens from now on, in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// What the host refused.
+    pub fn listen() -> Result<Self, Errno> {
+        const GROUPS: [libc::c_int; 4] = [
+            libc::RTMGRP_IPV4_IFADDR,
+            libc::RTMGRP_IPV4_ROUTE,
+            libc::RTMGRP_IPV6_IFADDR,
+            libc::RTMGRP_IPV6_ROUTE,
+        ];
+        let groups = GROUPS.iter().fold(0, |all, group| all | *group as u32);
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let route = SockProtocol::NetlinkRoute;
+        let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, route)?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, groups))?;
+        Ok(Self { socket })
+    }
+
+    /// Takes all news that have come; whether there were any. What has changed is to be read anew ([`HostInterface::read`]).
+    pub fn take(&self) -> bool {
+        let mut part = [0; 4096];
+        let mut any = false;
+        loop {
+            match recv(self.socket.as_raw_fd(), &mut part, MsgFlags::empty()) {
+                // News that were lost are news.
+                Ok(_) | Err(Errno::ENOBUFS | Errno::EINTR) => any = true,
+                Err(_) => return any,
+            }
+        }
+    }
+}
+
+impl AsFd for HostChanges {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -222,6 +222,11 @@ impl Interface {
         })
     }
 
+    /// The port's name.
+    pub fn port(&self) -> &str {
+        &self.port
+    }
+
     /// The interface's name.
     pub fn name(&self) -> &str {
         &self.interface

@@ -23,9 +23,9 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use windtunnel_netlink::PortRange;
 
-use crate::interface::HostInterface;
+use crate::interface::{HostChanges, HostInterface};
 use crate::join::Joiner;
-use crate::packet::{Interface, Setup};
+use crate::packet::{Interface, Setup, packet_socket};
 use crate::poller::Poller;
 use crate::{DropCause, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Port, PortCounters, PortError};
 use held::Held;
@@ -51,6 +51,8 @@ pub(crate) struct Raw {
     poller: Poller,
     /// What keeps the host away from the ports, for as long as the port lives; none: the broker has it.
     held: Option<Held>,
+    /// News of the host's addresses, which the port follows; none: the broker's are those that it has lent.
+    changes: Option<HostChanges>,
 }
 
 /// Takes ports of the interface's addresses from the host.
@@ -77,6 +79,8 @@ pub(crate) fn take(
 
 impl Raw {
     pub fn open(port: &str, interface: &str, tcp: &[PortRange], udp: &[PortRange]) -> Result<Self, PortError> {
+        // Before the addresses are read: what changes after that is news.
+        let changes = HostChanges::listen().map_err(|errno| PortError::host(port, "following addresses", errno))?;
         // First the ports and the shield, then the socket: at no time does the host answer what the run has seen.
         let (owned, held) = take(port, interface, tcp, udp)?;
         let filter = owned.filter();
@@ -86,7 +90,7 @@ impl Raw {
             filter: Some(&filter),
         };
         let interface = Interface::set_up(port, interface, &setup)?;
-        Self::of(port, interface, owned, Some(held))
+        Self::of(port, interface, owned, Some((held, changes)))
     }
 
     /// The same by the broker that listens there, which needs no capability.
@@ -116,17 +120,59 @@ impl Raw {
         Self::of(port, interface, owned, None)
     }
 
-    fn of(port: &str, interface: Interface, owned: Owned, held: Option<Held>) -> Result<Self, PortError> {
+    fn of(port: &str, interface: Interface, owned: Owned, own: Option<(Held, HostChanges)>) -> Result<Self, PortError> {
         let failed = |errno| PortError::host(port, "epoll_create", errno);
         let poller = Poller::new().map_err(failed)?;
         poller.add(&interface.socket, 0).map_err(failed)?;
+        let (held, changes) = own.unzip();
+        if let Some(changes) = &changes {
+            poller.add(changes, 0).map_err(failed)?;
+        }
         Ok(Self {
             interface,
             poller,
             owned,
             joiner: Joiner::default(),
             held,
+            changes,
         })
+    }
+
+    /// Looks whether the host's addresses have changed; then the port has the new ones, by another socket: the filter of this one is locked.
+    fn follow(&mut self) -> Result<(), PortError> {
+        if !self.changes.as_ref().is_some_and(HostChanges::take) {
+            return Ok(());
+        }
+        let name = self.interface.name().to_owned();
+        // It has gone: that is for its socket to say.
+        let Ok(host) = HostInterface::read(&name) else {
+            return Ok(());
+        };
+        // A node keeps its MAC address.
+        let owned = Owned {
+            mac: self.owned.mac,
+            ..host.owned(&self.owned.tcp, &self.owned.udp)
+        };
+        let has_all = |one: &Owned, other: &Owned| one.addresses.iter().all(|found| other.addresses.contains(found));
+        if has_all(&owned, &self.owned) && has_all(&self.owned, &owned) {
+            return Ok(());
+        }
+        let filter = owned.filter();
+        let setup = Setup {
+            mtu: None,
+            promiscuous: false,
+            filter: Some(&filter),
+        };
+        let port = self.interface.port();
+        let (socket, _) = packet_socket(port, &name, &setup)?;
+        let failed = |errno| PortError::host(port, "epoll_ctl", errno);
+        self.poller.add(&socket, 0).map_err(failed)?;
+        // What the old one had no room for is counted before it goes.
+        self.interface.counters();
+        self.poller.remove(&self.interface.socket);
+        self.interface.socket = socket;
+        self.owned = owned;
+        Ok(())
     }
 }
 
@@ -173,6 +219,10 @@ impl Port for Raw {
 
     fn receive(&mut self, most: usize, each: &mut dyn FnMut(&[u8])) -> Result<usize, PortError> {
         let taken = self.interface.receive(most, each);
+        // Where something waits, but no frame does, it is news: so no frame pays for them.
+        if matches!(taken, Ok(0)) {
+            self.follow()?;
+        }
         if self.interface.ended && taken.is_err() {
             self.poller.remove(&self.interface.socket);
         }

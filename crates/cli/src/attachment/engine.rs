@@ -151,6 +151,11 @@ impl Engine {
         self.is_over.load(Ordering::SeqCst)
     }
 
+    /// Where others connect to it.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// A connection to it.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 //! gives a [`Wire`], a variant of [`Mode`], and an arm of [`lay`].
 
 mod engine;
+mod follow;
 mod nat;
 mod network;
 mod passt;
@@ -11,6 +12,7 @@ mod tap;
 mod udp;
 
 pub use engine::{Engine, Plan};
+pub use follow::Follower;
 pub use network::IpSubnet;
 pub use passt::Passt;
 
@@ -90,6 +92,8 @@ pub struct Wire {
     pub sysctls: std::collections::BTreeMap<String, String>,
     /// How passt is started, once the port is there.
     pub passt: Option<passt::Spec>,
+    /// What of the host the node follows.
+    pub follow: Option<follow::Spec>,
 }
 
 impl Wish {

@@ -120,6 +120,7 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         notes: resolver.note.into_iter().collect(),
         nat: None,
         mac: None,
+        follow: None,
         sysctls: std::collections::BTreeMap::new(),
         passt: Some(Spec {
             program,

@@ -2,12 +2,14 @@
 
 use super::engine::INTERFACE;
 use super::resolver::resolver;
-use super::{Wire, Wish, joined};
+use super::{Wire, Wish, follow, joined};
 use crate::failure::Failure;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use windtunnel_ports::{BROKER_SOCKET, HostInterface, HostRoute, PortRange, Subnet, availability, free_ports};
+use windtunnel_ports::{
+    BROKER_SOCKET, HostChanges, HostInterface, HostRoute, PortRange, Subnet, availability, free_ports,
+};
 
 /// Ports that are taken unless some are named: as many connections to one peer and port.
 const PORTS: u16 = 100;
@@ -22,6 +24,9 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         Failure::user("mode raw shares an interface, and the host has no default route that would name one")
             .hint("`--interface NAME`; `ip -brief address` lists those there are")
     })?;
+    // Before it is read: what changes after that is news.
+    let changes = HostChanges::listen()
+        .map_err(|errno| Failure::user("the host's addresses and routes cannot be followed").because(errno))?;
     let host = HostInterface::read(&interface)
         .map_err(|error| Failure::user(error.to_string()).hint("`ip -brief link` lists those there are"))?;
     let shown: Vec<IpAddr> = (host.preferred.iter())
@@ -60,7 +65,13 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         nat: None,
         passt: None,
         mac: Some(mac.join(":")),
-        sysctls: sysctls(ports, &host),
+        sysctls: sysctls(ports),
+        follow: Some(follow::Spec {
+            interface,
+            changes,
+            addresses: !by_broker,
+            host,
+        }),
     })
 }
 
@@ -69,24 +80,21 @@ fn is_link_local(address: IpAddr) -> bool {
 }
 
 /// The interface has the host's addresses and no other, so what it says is the host's to say.
-fn sysctls(ports: PortRange, host: &HostInterface) -> BTreeMap<String, String> {
+fn sysctls(ports: PortRange) -> BTreeMap<String, String> {
     let PortRange { first, last } = ports;
-    let mut sysctls = BTreeMap::from([("net.ipv4.ip_local_port_range".to_owned(), format!("{first} {last}"))]);
-    let mut of_interface = |key: &str, value: &str| {
-        sysctls.insert(format!("net.ipv6.conf.{INTERFACE}.{key}"), value.to_owned());
-    };
-    if host.preferred.iter().any(|subnet| subnet.address.is_ipv6()) {
+    BTreeMap::from([
+        ("net.ipv4.ip_local_port_range".to_owned(), format!("{first} {last}")),
         // IN6_ADDR_GEN_MODE_NONE (linux/if_link.h): its link-local address is the host's.
-        of_interface("addr_gen_mode", "1");
-        of_interface("router_solicitations", "0");
-    } else {
-        of_interface("disable_ipv6", "1");
-    }
-    sysctls
+        (format!("net.ipv6.conf.{INTERFACE}.addr_gen_mode"), "1".to_owned()),
+        (
+            format!("net.ipv6.conf.{INTERFACE}.router_solicitations"),
+            "0".to_owned(),
+        ),
+    ])
 }
 
 /// The host's routes that lead out of the interface, but for those that come with its addresses, in an order in which each next hop can be reached.
-fn routes(host: &HostInterface) -> Vec<String> {
+pub fn routes(host: &HostInterface) -> Vec<String> {
     let mut on_link = host.preferred.clone();
     let of_address = |to: &Subnet| {
         host.preferred

@@ -60,6 +60,7 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         notes,
         nat,
         passt: None,
+        follow: None,
         mac: None,
         sysctls: std::collections::BTreeMap::new(),
     })

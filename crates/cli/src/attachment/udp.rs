@@ -57,6 +57,7 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         notes: resolver.note.into_iter().collect(),
         nat: None,
         passt: None,
+        follow: None,
         mac: None,
         sysctls: std::collections::BTreeMap::new(),
     })

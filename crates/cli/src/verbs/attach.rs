@@ -118,7 +118,7 @@ pub fn run(args: &Args) -> Outcome {
         peer: args.peer,
         key: args.key.clone(),
     };
-    let (mode, wire) = attachment::lay(&wish, &format!("linux-{}", args.kernel))?;
+    let (mode, mut wire) = attachment::lay(&wish, &format!("linux-{}", args.kernel))?;
     let plan = Plan {
         name: &name,
         kernel: &args.kernel,
@@ -129,7 +129,18 @@ pub fn run(args: &Args) -> Outcome {
     let engine = Engine::start(&plan, &wire)?;
     // From now on it is found.
     drop(lock);
+    let follower = wire.follow.take().and_then(|spec| {
+        let started = spec.start(engine.socket(), &engine.node);
+        started
+            .inspect_err(|error| eprintln!("attach: warning: the host's routes are not followed: {error}"))
+            .ok()
+    });
     let ended = live_with(args, &engine, &wire, program, &manner, || say(args, mode, &wire));
+    if let Some(why) = follower.and_then(attachment::Follower::finish) {
+        eprintln!(
+            "attach: warning: the host's addresses or routes have changed, and the library kernel's have not: {why}"
+        );
+    }
     let is_over = engine.is_over();
     let finished = engine.finish();
     wire.remove();
