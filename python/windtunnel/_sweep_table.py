@@ -252,6 +252,42 @@ class SweepResults:
         factors = {"xfactor": xfactor, "yfactor": yfactor}
         return against(self, x, y, series, where=where, xlabel=xlabel, ylabel=ylabel, **factors, **options)
 
+    def cdf(
+        self,
+        y: str | None = None,
+        series: str | Sequence[str] | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
+        xfactor: float | None = None,
+        xlabel: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Draws the distribution of a value over the seeds: which part of them is at most x.
+
+        Parameters
+        ----------
+        y : str, optional
+            The value; the first by default.
+        series : str or sequence of str, optional
+            Parameters whose combinations are a curve each; by default all that differ. Seven at most.
+        where : mapping, optional
+            Values of other parameters: only points that have these are shown.
+        xfactor : float, optional
+            What to multiply by; by default what the unit in the name asks for: ``delay_ns`` is shown in ms or so.
+        xlabel : str, optional
+            Another label; then values are not scaled, unless there is a factor.
+        **options
+            As of :func:`windtunnel.plot.cdf`: ``title``, ``xscale``, ``ax`` ...
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            The figure; :func:`windtunnel.plot.save` writes it.
+        """
+        from .plot._sweep import distribution
+
+        return distribution(self, y, series, where=where, xfactor=xfactor, xlabel=xlabel, **options)
+
     @classmethod
     def read(cls, folder: str | os.PathLike[str]) -> SweepResults:
         """What a sweep that has ended left in its folder.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -85,4 +86,86 @@ def test_the_verb_draws_all_and_writes_a_report(
     # It needs nothing else: no script, style or picture comes from elsewhere.
     assert not re.search(r'<(script|link|img)[^>]+(src|href)="(?!data:)', page)
     failed = subprocess.run([engine, "plot", tmp_path / "sw", "--kind", "queue"], env=env, **PIPES)
-    assert failed.returncode == 2 and "a sweep has no kinds of plots" in failed.stderr
+    assert failed.returncode == 2 and "`queue` is no kind of plot of a sweep; allowed: mean, cdf" in failed.stderr
+
+
+DISTRIBUTIONS = """
+figure = found.cdf("goodput_bps", where={"loss_percent": 1})
+axes = figure.axes[0]
+print(axes.get_xlabel(), "|", axes.get_ylabel())
+for line in axes.lines:
+    print(line.get_label(), [round(float(x), 3) for x in line.get_xdata()], [float(y) for y in line.get_ydata()])
+bits = found.cdf("goodput_bps", "loss_percent", where={"cc": "bbr"}, xlabel="bits")
+lines = bits.axes[0].lines
+print(bits.axes[0].get_xlabel(), [line.get_label() for line in lines], lines[0].get_xdata()[-1])
+for call in ({"series": ["cc"]}, {}, {"where": {"cc": "bbr", "loss_percent": 9}}):
+    try:
+        found.cdf("goodput_bps", **call)
+    except wt.Error as error:
+        print(error)
+"""
+
+
+def test_distributions_are_over_the_seeds(script: Script) -> None:  # noqa: F811
+    lines = script(SWEEP + DISTRIBUTIONS).stdout.splitlines()
+    assert lines[0] == "goodput (Mb/s) | part of samples \u2264 x"
+    parts = "[0.0, 0.25, 0.5, 0.75, 1.0]"
+    assert lines[1] == f"cc=reno [4.6, 4.6, 4.7, 4.8, 4.9] {parts}"
+    assert lines[2] == f"cc=bbr [9.1, 9.1, 9.2, 9.3, 9.4] {parts}"
+    # That whose cells have failed has no samples.
+    assert lines[3] == "bits ['loss_percent=0', 'loss_percent=1', 'loss_percent=5'] 9400000.0"
+    assert "several values of `loss_percent`, which must not be mixed" in lines[4]
+    rest = "\n".join(lines[5:])
+    assert "none of these cells has measured `goodput_bps`" in rest
+
+
+def test_the_verb_draws_what_is_chosen(
+    script: Script,  # noqa: F811
+    study_python: Path,
+    engine: Path,
+    tmp_path: Path,
+) -> None:
+    script(SWEEP)
+    env = environment(engine)
+    env["PATH"] = f"{study_python.parent}:{os.environ['PATH']}"
+
+    def plot(*options: str) -> tuple[list[str], str]:
+        out = tmp_path / "chosen"
+        shutil.rmtree(out, ignore_errors=True)
+        done = subprocess.run([engine, "plot", tmp_path / "sw", "--out", out, *options], env=env, **PIPES)
+        return sorted(path.name for path in out.iterdir()) if out.exists() else [], done.stderr
+
+    svg = ("--format", "svg")
+    assert plot(*svg, "--x", "loss_percent", "--y", "goodput_bps")[0] == ["goodput_bps-loss_percent.svg"]
+    both, _ = plot(*svg, "--group", "cc")
+    assert both == ["goodput_bps-loss_percent-by-cc.svg", "lost_frames-loss_percent-by-cc.svg"]
+    of_reno = ("--where", "cc=reno", "--y", "goodput_bps")
+    names, _ = plot("--format", "svg,html", "--kind", "mean,cdf", *of_reno, "--x", "loss_percent")
+    assert names == ["cdf-goodput_bps-cc_reno.svg", "goodput_bps-loss_percent-cc_reno.svg", "report.html"]
+    page = (tmp_path / "chosen/report.html").read_text(encoding="utf-8")
+    assert "distribution of goodput_bps over seeds, cc=reno" in page and "lost_frames against" not in page
+    # Numbers however they are written.
+    assert plot(*svg, "--kind", "cdf", "--y", "goodput_bps", "--where", "loss_percent=5.0")[0] == [
+        "cdf-goodput_bps-loss_percent_5.svg"
+    ]
+    for options, message in [
+        (("--x", "los_percent"), "the sweep has no parameter `los_percent`; it has loss_percent, cc"),
+        (("--y", "goodput"), "no cell returned `goodput`"),
+        (("--group", "ccc"), "the sweep has no parameter `ccc`"),
+        (("--where", "cc"), "--where `cc` has no value"),
+        (("--where", "cc=vegas"), "no point has cc=vegas; values of `cc`: reno, bbr"),
+        (("--where", "cc=reno", "--where", "cc=bbr"), "--where names `cc` twice"),
+        (("--x", "cc", "--group", "cc"), "`cc` is on the x axis already"),
+        (("--kind", "cdf", "--x", "cc"), "a distribution has the value itself on its x axis"),
+        (("--kind", "cdf", "--group", "cc"), "(`--where loss_percent=0`)"),
+        (("--group", "cc,loss_percent"), "no parameter is left for the x axis"),
+    ]:
+        names, complaint = plot(*svg, *options)
+        assert message in complaint and not names, (options, complaint)
+
+
+def test_choices_of_sweeps_are_not_for_runs(engine: Path, study_python: Path, tmp_path: Path) -> None:
+    env = environment(engine)
+    env["PATH"] = f"{study_python.parent}:{os.environ['PATH']}"
+    done = subprocess.run([engine, "plot", tmp_path, "--x", "loss"], env=env, **PIPES)
+    assert done.returncode == 2 and "--x is for sweeps" in done.stderr and "hint:" in done.stderr, done.stderr

@@ -33,10 +33,14 @@ def main(arguments: dict[str, Any]) -> int:
     ----------
     arguments : dict
         ``dir``: folder of a run or a sweep; ``kind``: names of plots, all that the run has data for if there are none;
-        ``format``: ``png``, ``svg``, ``pdf``, ``html``; ``out``: folder of the files, DIR/plots if it is None.
+        ``format``: ``png``, ``svg``, ``pdf``, ``html``; ``out``: folder of the files, DIR/plots if it is None; and of a
+        sweep ``x``, ``y``, ``group`` and ``where``, as :func:`._sweep.pictures_of` has them.
     """
     if (Path(arguments["dir"]) / "sweep.json").is_file():
         return _sweep(arguments)
+    for option in ("x", "y", "group", "where"):
+        if arguments.get(option):
+            refuse(f"--{option} is for sweeps, and {arguments['dir']} is a run", "leave it out, or choose by --kind")
     source = results(arguments["dir"])
     kinds, forms = _words(arguments.get("kind")), _words(arguments.get("format")) or ["png", "html"]
     for kind in kinds:
@@ -55,26 +59,31 @@ def main(arguments: dict[str, Any]) -> int:
 
 
 def _sweep(arguments: dict[str, Any]) -> int:
-    """Each value of a sweep against each parameter, and its report."""
+    """Values of a sweep against parameters, or their distributions, and its report."""
     from .._sweep_table import SweepResults
-    from ._sweep import against, sweep_report
+    from ._sweep import pictures_of, sweep_report
 
-    if _words(arguments.get("kind")):
-        refuse("a sweep has no kinds of plots: each value is drawn against each parameter", "leave out --kind")
     found = SweepResults.read(arguments["dir"])
     forms = _words(arguments.get("format")) or ["png", "html"]
     for form in forms:
         if form not in (*FORMATS, "html"):
             refuse(f"`{form}` is no format; allowed: {', '.join((*FORMATS, 'html'))}")
+    pictures = pictures_of(
+        found,
+        _words(arguments.get("kind")) or ["mean"],
+        arguments.get("x"),
+        _words(arguments.get("y")),
+        _words(arguments.get("group")),
+        arguments.get("where") or [],
+    )
+    drawn = [form for form in forms if form != "html"]
     out = _folder(arguments, found.folder)
-    for y in found.values:
-        for x in found.parameters:
-            for form in forms:
-                if form != "html":
-                    name = "".join(letter if letter.isalnum() or letter in "_-" else "_" for letter in f"{y}-{x}")
-                    print(save(against(found, x, y), out / f"{name}.{form}"))
+    for picture in pictures if drawn else []:
+        figure = picture.draw(found)
+        for form in drawn:
+            print(save(figure, out / f"{picture.name}.{form}"))
     if "html" in forms:
-        print(sweep_report(found, out / "report.html"))
+        print(sweep_report(found, out / "report.html", pictures))
     return 0
 
 
