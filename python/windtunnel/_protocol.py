@@ -426,6 +426,50 @@ class Open(_OpenKeys, total=False):
     root."""
 
 
+class _PeerStateKeys(TypedDict):
+    connected: bool
+    """It is there and has answered."""
+
+
+class PeerState(_PeerStateKeys, total=False):
+    """The program at the other end of a port, by the host's clock."""
+
+    lost_in_frames: int | None
+    """Frames that it has sent and that did not arrive here."""
+    lost_out_frames: int | None
+    """Frames from here that did not arrive there, as it said last."""
+    name: str | None
+    """What it calls its port; null: it was never heard of."""
+    seen_ago_ns: int | None
+    """Since it was heard of last, ns."""
+    version: str | None
+    """Its version."""
+
+
+class _PortStateKeys(TypedDict):
+    bytes_in: int
+    """Their bytes."""
+    bytes_out: int
+    """Their bytes."""
+    drops: dict[str, int]
+    """Frames that the port dropped, by cause; causes that did not occur are absent."""
+    frames_in: int
+    """Frames that came from outside."""
+    frames_out: int
+    """Frames that the host took."""
+    name: str
+    """Its name."""
+    what: str
+    """What it was, in a sentence; "replay": what had come from there was repeated."""
+
+
+class PortState(_PortStateKeys, total=False):
+    """A port to the outside."""
+
+    peer: PeerState | None
+    """What is known of the program at the other end; only of kinds where there is one that says so."""
+
+
 class Process(TypedDict):
     """A process of a node."""
 
@@ -525,6 +569,8 @@ class State(_StateKeys, total=False):
     """Why the run has come to its end, if it is only held for its visitors."""
     lateness: LatenessSummary | None
     """How late it has been so far, as in the summary; only if it goes with the wall clock."""
+    ports: list[PortState]
+    """Ports to the outside, in the scenario's order; only if there are any."""
     tcp: list[dict[str, Any]]
     """TCP connections of all nodes, a row each with the columns of tcp.csv; empty unless asked for."""
 

@@ -692,15 +692,23 @@ def test_links_to_ports_are_in_the_series(engine: Path, attempt: Callable[..., P
             end.scenario.write_text(text.replace("delay: 1ms", "delay: 30ms"), encoding="utf-8")
             end.start()
         wait_until(lambda: all(answers(end) >= 10 for end in ends), "answers both ways")
-        seen = json.loads(attempt("top", "--run", ends[0].out, "--json").stdout)["links"]
+        state = json.loads(attempt("top", "--run", ends[0].out, "--json").stdout)
         shown = attempt("top", "--run", ends[0].out, "--once", "--interval", "100ms").stdout
         summaries = [end.stop() for end in ends]
     finally:
         for end in ends:
             end.kill()
+    seen, (port,) = state["links"], state["ports"]
     assert [(link["a"], link["b"]) for link in seen] == [("h1:eth0", "lan")]
     assert seen[0]["b_to_a"]["frames"] >= 10 and seen[0]["a_to_b_now"]["delay_ns"] == 30_000_000, seen
     assert re.search(r"^lan +h1:eth0 ", shown, re.MULTILINE), shown
+    # Each tells the other once a second that it is there.
+    peer = port["peer"]
+    assert port["frames_in"] >= 10 and (peer["connected"], peer["name"]) == (True, "lan"), port
+    assert peer["seen_ago_ns"] < 10e9 and peer["lost_in_frames"] is not None, peer
+    assert re.search(
+        r"^lan +\d+ +\d+ +lan \(windtunnel \S+\), heard .* ago, lost \d+ in, \d+ out", shown, re.MULTILINE
+    ), shown
     for end, summary in zip(ends, summaries, strict=True):
         rows = read_links(end.out)
         assert {(row["from"], row["to"]) for row in rows} == {("h1:eth0", "lan"), ("lan", "h1:eth0")}

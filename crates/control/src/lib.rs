@@ -39,7 +39,7 @@ pub use place::{LINK, NameLock, live_sockets};
 pub use predicate::{Predicate, PredicateError};
 pub use schema::json_schema;
 pub use server::{Client, Inbox, Incoming, Server};
-pub use state::{Break, Broken, DirectionState, LinkState, Look, NodeState, ProgramState, State};
+pub use state::{Break, Broken, DirectionState, LinkState, Look, NodeState, PeerState, PortState, ProgramState, State};
 
 use std::io;
 use std::path::PathBuf;

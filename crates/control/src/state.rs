@@ -3,7 +3,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use windtunnel_results::{Ended, LatenessSummary, LinkSummary};
+use windtunnel_results::{Ended, LatenessSummary, LinkSummary, PortSummary};
 
 /// What somebody wants to see.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -33,6 +33,37 @@ pub struct State {
     /// How late it has been so far, as in the summary; only if it goes with the wall clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lateness: Option<LatenessSummary>,
+    /// Ports to the outside, in the scenario's order; only if there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortState>,
+}
+
+/// A port to the outside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PortState {
+    /// What passed it so far.
+    #[serde(flatten)]
+    pub counters: PortSummary,
+    /// What is known of the program at the other end; only of kinds where there is one that says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer: Option<PeerState>,
+}
+
+/// The program at the other end of a port, by the host's clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PeerState {
+    /// It is there and has answered.
+    pub connected: bool,
+    /// What it calls its port; null: it was never heard of.
+    pub name: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Since it was heard of last, ns.
+    pub seen_ago_ns: Option<u64>,
+    /// Frames that it has sent and that did not arrive here.
+    pub lost_in_frames: Option<u64>,
+    /// Frames from here that did not arrive there, as it said last.
+    pub lost_out_frames: Option<u64>,
 }
 
 /// A node.

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use windtunnel_base::{IfaceId, Rng, SimTime};
+use windtunnel_control::{PeerState, PortState};
 use windtunnel_kernel::Frame;
 use windtunnel_links::{Link, LinkChange};
 use windtunnel_ports::{HostInterface, Port, PortError, PortSpec};
@@ -491,6 +492,26 @@ impl Outside {
             }
         };
         self.ends.iter().map(summary).collect()
+    }
+
+    /// The same, and what is known of the programs at their other ends.
+    pub fn states(&self) -> Vec<PortState> {
+        let peer = |end: &End| {
+            let peer = end.port.as_ref()?.peer()?;
+            Some(PeerState {
+                connected: peer.connected,
+                name: peer.name,
+                version: peer.version,
+                seen_ago_ns: peer.seen_ago.map(|ago| ago.as_nanos() as u64),
+                lost_in_frames: peer.lost_in,
+                lost_out_frames: peer.lost_out,
+            })
+        };
+        let state = |(counters, end)| PortState {
+            counters,
+            peer: peer(end),
+        };
+        self.summaries().into_iter().zip(&self.ends).map(state).collect()
     }
 }
 

@@ -145,7 +145,7 @@ pub struct DirectionSummary {
 }
 
 /// A port to the outside.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PortSummary {
     /// Its name.

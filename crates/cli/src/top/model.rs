@@ -196,8 +196,8 @@ pub fn span(ns: f64) -> String {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use windtunnel_control::{LinkState, NodeState, ProgramState};
-    use windtunnel_results::LinkSummary;
+    use windtunnel_control::{LinkState, NodeState, PeerState, PortState, ProgramState};
+    use windtunnel_results::{LinkSummary, PortSummary};
 
     /// A run at `at_ns` in which h1 has sent so many bytes, in frames of 1,000, to h2 over TCP.
     pub fn state(at_ns: u64, bytes: u64, cwnd_packets: u32) -> State {
@@ -257,6 +257,25 @@ pub mod tests {
             }],
             tcp: vec![tcp],
             lateness: None,
+            ports: vec![PortState {
+                counters: PortSummary {
+                    name: "lan".into(),
+                    what: "frames in UDP".into(),
+                    frames_in: 12,
+                    bytes_in: 1200,
+                    frames_out: 7,
+                    bytes_out: 700,
+                    drops: [("in_lost".to_owned(), 3)].into(),
+                },
+                peer: Some(PeerState {
+                    connected: true,
+                    name: Some("wan".into()),
+                    version: Some("windtunnel 0.9.0".into()),
+                    seen_ago_ns: Some(400_000_000),
+                    lost_in_frames: Some(3),
+                    lost_out_frames: Some(1),
+                }),
+            }],
         }
     }
 

@@ -109,6 +109,7 @@ fn press(key: KeyEvent, model: &Model, choice: &mut Choice) -> Wish {
         KeyCode::Char('1') => go_to(choice, Page::Links),
         KeyCode::Char('2') => go_to(choice, Page::Connections),
         KeyCode::Char('3') => go_to(choice, Page::Nodes),
+        KeyCode::Char('4') => go_to(choice, Page::Ports),
         KeyCode::Down | KeyCode::Char('j') => choice.row = (choice.row + 1).min(rows.saturating_sub(1)),
         KeyCode::Up | KeyCode::Char('k') => choice.row = choice.row.saturating_sub(1),
         KeyCode::Home => choice.row = 0,

@@ -9,6 +9,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table, TableState, Tabs};
 
 use super::model::{Connection, KEPT, LinkRow, Model, si, span};
+use windtunnel_control::{PeerState, PortState};
 use windtunnel_results::LatenessSummary;
 
 /// What is shown.
@@ -17,9 +18,10 @@ pub enum Page {
     Links,
     Connections,
     Nodes,
+    Ports,
 }
 
-pub const PAGES: [Page; 3] = [Page::Links, Page::Connections, Page::Nodes];
+pub const PAGES: [Page; 4] = [Page::Links, Page::Connections, Page::Nodes, Page::Ports];
 
 impl Page {
     fn title(self) -> &'static str {
@@ -27,6 +29,7 @@ impl Page {
             Self::Links => "1 links",
             Self::Connections => "2 TCP connections",
             Self::Nodes => "3 nodes and programs",
+            Self::Ports => "4 ports",
         }
     }
 }
@@ -192,6 +195,7 @@ fn sheet(model: &Model, choice: &Choice) -> Sheet {
             rows: connections(model, choice).into_iter().map(connection_cells).collect(),
         },
         Page::Nodes => nodes_sheet(model, choice),
+        Page::Ports => ports_sheet(model, choice),
     }
 }
 
@@ -297,6 +301,54 @@ fn nodes_sheet(model: &Model, choice: &Choice) -> Sheet {
         ],
         rows,
     }
+}
+
+fn ports_sheet(model: &Model, choice: &Choice) -> Sheet {
+    let mut rows: Vec<Vec<String>> = model.state.ports.iter().map(port_cells).collect();
+    rows.retain(|cells| passes(cells, choice));
+    Sheet {
+        heads: vec![
+            ("PORT", 8),
+            ("FRAMES IN", 9),
+            ("OUT", 9),
+            ("PEER", 30),
+            ("DROPS", 12),
+            ("WHAT", 30),
+        ],
+        rows,
+    }
+}
+
+fn port_cells(port: &PortState) -> Vec<String> {
+    let counters = &port.counters;
+    let causes: Vec<String> = counters
+        .drops
+        .iter()
+        .map(|(cause, count)| format!("{cause} {count}"))
+        .collect();
+    vec![
+        counters.name.clone(),
+        counters.frames_in.to_string(),
+        counters.frames_out.to_string(),
+        port.peer.as_ref().map_or_else(|| "-".into(), peer_words),
+        causes.join(", "),
+        counters.what.clone(),
+    ]
+}
+
+/// What is known of the program at the other end.
+fn peer_words(peer: &PeerState) -> String {
+    let (Some(name), Some(version)) = (&peer.name, &peer.version) else {
+        return "never heard of".into();
+    };
+    let ago = span(peer.seen_ago_ns.unwrap_or(0) as f64);
+    let state = if peer.connected { "heard" } else { "SILENT, heard" };
+    let lost = |frames: Option<u64>| frames.unwrap_or(0);
+    format!(
+        "{name} ({version}), {state} {ago} ago, lost {} in, {} out",
+        lost(peer.lost_in_frames),
+        lost(peer.lost_out_frames)
+    )
 }
 
 /// As wide as what is in it, the last column as wide as there is room.
@@ -506,7 +558,8 @@ mod tests {
     #[test]
     fn the_text_has_all_pages() {
         let text = text(&model());
-        for part in ["THROUGHPUT", "h2:eth0", "CWND", "iperf3 -c h2"] {
+        let peer = "lan   12         7    wan (windtunnel 0.9.0), heard 400.0 ms ago, lost 3 in, 1 out  in_lost 3  frames in UDP";
+        for part in ["THROUGHPUT", "h2:eth0", "CWND", "iperf3 -c h2", peer] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }

@@ -10,10 +10,10 @@ use crate::top::watcher::Watcher;
 use crate::top::{screen, view};
 use windtunnel_base::SimDuration;
 
-/// Watch a live run: links, TCP connections, nodes and their programs
+/// Watch a live run: links, TCP connections, nodes and their programs, ports to the outside
 ///
 /// Rates are of virtual time. To look does nothing to the run: unlike `ps` it enters no node, and is not written to input.jsonl.
-/// Keys: Tab or 1 to 3 for the pages, arrows to mark a row, Enter for the control block of a TCP connection with its last
+/// Keys: Tab or 1 to 4 for the pages, arrows to mark a row, Enter for the control block of a TCP connection with its last
 /// values as lines, / to filter, Space to freeze the picture, c to let time go on, q to quit.
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -38,6 +38,10 @@ impl Live {
                 false => Vec::new(),
             },
             lateness: self.lateness(network.nodes),
+            ports: network
+                .outside
+                .as_ref()
+                .map_or_else(Vec::new, |outside| outside.states()),
         })
     }
 }
