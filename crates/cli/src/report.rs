@@ -32,7 +32,7 @@ pub fn render(summary: &Summary, out_dir: &str) -> String {
         line(
             &mut text,
             format_args!(
-                "  port {} ({})  {} frames in, {} out{}",
+                "  port {}, {}  {} frames in, {} out{}",
                 port.name,
                 port.what,
                 port.frames_in,
@@ -193,7 +193,7 @@ mod tests {
              \x20 h2      not started  ping -c1\n\
              \x20 h1:eth0 -> h2:eth0  3 frames, 180 bytes, dropped: 1 loss, 2 queue_full\n\
              \x20 h2:eth0 -> h1:eth0  3 frames, 180 bytes\n\
-             \x20 port lan (TAP interface wt0)  4 frames in, 2 out, dropped: 1 out_full\n\
+             \x20 port lan, TAP interface wt0  4 frames in, 2 out, dropped: 1 out_full\n\
              warning: h1: `prog` called io_uring_setup: refused (2 times)\n\
              failed: h1: ping exited with 0, expected 1\n\
              digest 00ff\n\
