@@ -195,7 +195,9 @@ class Results:
     def interface_captures(self) -> list[tuple[str, str, Path]]:
         """Node, interface and capture of each interface that has one, by node and interface."""
         there = {path.name: path for path in self.captures}
-        names = [(one["node"], one["interface"]) for one in self.trail["interfaces"]]
+        ends = {end for link in self.summary["links"] for end in (link["a"], link["b"])}
+        # An end without a node is a port to the outside.
+        names = sorted((node, interface) for node, _, interface in (end.partition(":") for end in ends) if interface)
         found = []
         for node, interface in names:
             stem = f"{node}-{interface}"

@@ -36,6 +36,7 @@ pub fn books(scenario: &Scenario, options: &Options) -> Books {
         path: options.scenario_path.display().to_string(),
         name: scenario.name.clone(),
         sha256: scenario.sha256.clone(),
+        epoch_s: scenario.run.epoch_s,
     };
     let mut manifest = Manifest::starting(env!("CARGO_PKG_VERSION"), record, options.seed);
     manifest.roots = options.roots.records(scenario);

@@ -60,6 +60,7 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome, PlatformEr
         path: options.scenario_path.display().to_string(),
         name: scenario.name.clone(),
         sha256: scenario.sha256.clone(),
+        epoch_s: scenario.run.epoch_s,
     };
     let rootless = !nix::unistd::geteuid().is_root();
     let mut manifest = Manifest::starting(env!("CARGO_PKG_VERSION"), record, options.seed);

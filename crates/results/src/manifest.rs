@@ -125,6 +125,9 @@ pub struct ScenarioRecord {
     pub name: String,
     /// SHA-256 of the file, 64 hexadecimal digits.
     pub sha256: String,
+    /// Wall clock of the nodes at virtual time 0, seconds since 1970: what captures count from.
+    #[serde(default)]
+    pub epoch_s: u64,
 }
 
 /// What some nodes saw as `/`.

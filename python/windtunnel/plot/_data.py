@@ -260,7 +260,7 @@ class RunData(Results):
     @property
     def epoch_ns(self) -> int:
         """What the nodes' clocks show at virtual time 0."""
-        return int(self.trail["epoch_s"]) * 10**9
+        return int(self.manifest["scenario"]["epoch_s"]) * 10**9
 
     @property
     def conversations(self) -> list[Conversation]:
