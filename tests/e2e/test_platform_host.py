@@ -103,6 +103,17 @@ def test_what_the_host_cannot_do_is_told(tmp_path: Path) -> None:
     assert run.returncode == 2 and "kernel.panic" in err and "hint:" in err
 
 
+def test_nodes_have_the_names_that_they_have_in_virtual_time(tmp_path: Path) -> None:
+    command = "cat /etc/hostname /etc/hosts /etc/machine-id /etc/resolv.conf"
+    text = PING.replace("ping -c 4 -i 0.3 h2", command).replace("4 received", "h2").replace("EXIT", "0")
+    finish(start(tmp_path, text), tmp_path)
+    run = [ENGINE, "run", "net.yaml", "--out", "virtual", "--quiet"]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    texts = [(tmp_path / out / "h1" / "cat-0.stdout").read_text() for out in ("out", "virtual")]
+    assert texts[0] == texts[1]
+
+
 def test_the_host_is_not_changed(tmp_path: Path) -> None:
     probe = f"/etc/windtunnel-probe-{os.getpid()}"
     command = f'[sh, -c, "echo 4 received > {probe}; cat {probe}"]'

@@ -8,6 +8,7 @@ use windtunnel_kernel::{Crash, ImageError, KernelError, ThreadError};
 use windtunnel_process::trap::TrapError;
 use windtunnel_process::{HostFailure, MapLimit, ProcessError};
 use windtunnel_results::ResultsError;
+use windtunnel_scenario::SourceError;
 
 /// Exit code of the program when a run could not start, or not go on, because of its input or the host.
 pub const EXIT_UNUSABLE: i32 = 2;
@@ -88,16 +89,12 @@ pub enum EngineError {
         log: PathBuf,
     },
     /// A scenario file for a node cannot be had.
-    #[error("node {node}: file {path} cannot be taken from {}: {source}", host_path.display())]
+    #[error("node {node}: {source}")]
     NodeFileSource {
         /// The node.
         node: String,
-        /// Path in the node.
-        path: String,
-        /// Path on the host.
-        host_path: PathBuf,
-        /// What the host said.
-        source: io::Error,
+        /// Which, and why.
+        source: SourceError,
     },
     /// The kernel refuses a part of a node's configuration.
     #[error("node {node}: cannot {what}: {reason}{}", detail.as_ref().map(|d| format!(" ({d})")).unwrap_or_default())]
@@ -275,7 +272,7 @@ impl EngineError {
                  `windtunnel doctor` shows whether the range is free"
                     .into(),
             ),
-            Self::NodeFileSource { .. } => Some("name a regular file of at most 1 GiB that you may read".into()),
+            Self::NodeFileSource { .. } => Some(SourceError::HINT.into()),
             Self::EndlessSetup { .. } => Some(
                 "set-up commands run one after the other, each to its end: make a server one of the `processes`, or give the run \
                  a later `stop`"

@@ -1,6 +1,7 @@
 //! What keeps a scenario from running on the host's kernel.
 
 use windtunnel_results::ResultsError;
+use windtunnel_scenario::SourceError;
 
 /// Why a run could not start or go on.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +23,14 @@ pub enum PlatformError {
         what: String,
         /// Why.
         reason: String,
+    },
+    /// A host file the scenario gives a node cannot be had.
+    #[error("node {node}: {source}")]
+    Source {
+        /// Its name.
+        node: String,
+        /// Which, and why.
+        source: SourceError,
     },
     /// A set-up command failed.
     #[error("node {node}: the set-up command `{command}` {how}")]
@@ -66,6 +75,7 @@ impl PlatformError {
             Self::Node { what, .. } if what.contains("/dev/net/tun") => {
                 Some("modprobe tun (as root); a container needs the device: docker run --device /dev/net/tun".into())
             }
+            Self::Source { .. } => Some(SourceError::HINT.into()),
             Self::Results(error) => error.hint(),
             _ => None,
         }

@@ -13,7 +13,7 @@ use windtunnel_results::{
     ChangedBy, Cost, Ended, Event as Told, EventLog, LinkValues, Manifest, OutDir, PlatformRecord, ProgramEvent,
     SUMMARY_VERSION, ScenarioRecord, Summary, Warnings,
 };
-use windtunnel_scenario::{Action, FileContent, Node, Scenario};
+use windtunnel_scenario::{Action, Node, OwnFile, Scenario};
 
 use crate::PlatformError;
 use crate::init::now_ns;
@@ -116,7 +116,12 @@ impl<'a> Run<'a> {
         // Nodes are made side by side.
         let mut nodes = Vec::new();
         for node in &scenario.nodes {
-            nodes.push(Supervisor::start(node, files(scenario, node)?, &options.out, rootless)?);
+            nodes.push(Supervisor::start(
+                node,
+                files(scenario, node, options.seed)?,
+                &options.out,
+                rootless,
+            )?);
         }
         let mut taps = Vec::new();
         for (supervisor, node) in nodes.iter_mut().zip(&scenario.nodes) {
@@ -353,39 +358,16 @@ fn values(change: &LinkChange) -> LinkValues {
     }
 }
 
-/// The files a node has of its own: those of the scenario, and its names as nodes in virtual time have them.
-fn files(scenario: &Scenario, node: &Node) -> Result<Vec<FileSpec>, PlatformError> {
-    let mut files = Vec::new();
-    for file in &node.files {
-        let bytes = match &file.content {
-            FileContent::Text(text) => text.clone().into_bytes(),
-            FileContent::Source(path) => {
-                std::fs::read(path).map_err(|error| PlatformError::host(format!("read {}", path.display()), error))?
-            }
-        };
-        let (path, mode) = (file.path.clone(), file.mode);
-        files.push(FileSpec { path, bytes, mode });
-    }
-    let mut hosts = String::from("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
-    if node.interfaces.iter().all(|interface| interface.addresses.is_empty()) {
-        hosts += &format!("127.0.1.1\t{}\n", node.name);
-    }
-    for other in &scenario.nodes {
-        for address in other.interfaces.iter().flat_map(|interface| &interface.addresses) {
-            hosts += &format!("{}\t{}\n", address.addr(), other.name);
-        }
-    }
-    let resolv = "# There is no name server; names are in /etc/hosts.\n".to_owned();
-    let own = [
-        ("/etc/hostname", format!("{}\n", node.name)),
-        ("/etc/hosts", hosts),
-        ("/etc/resolv.conf", resolv),
-    ];
-    for (path, text) in own {
-        if files.iter().all(|file| file.path != path) {
-            let (path, bytes, mode) = (path.into(), text.into_bytes(), 0o644);
-            files.push(FileSpec { path, bytes, mode });
-        }
-    }
-    Ok(files)
+/// The files a node has of its own.
+fn files(scenario: &Scenario, node: &Node, seed: u64) -> Result<Vec<FileSpec>, PlatformError> {
+    let files = scenario.own_files(node, seed).map_err(|source| PlatformError::Source {
+        node: node.name.clone(),
+        source,
+    })?;
+    let spec = |file: OwnFile| FileSpec {
+        path: file.path,
+        bytes: file.bytes.to_vec(),
+        mode: file.mode,
+    };
+    Ok(files.into_iter().map(spec).collect())
 }

@@ -10,6 +10,7 @@ mod error;
 mod expect;
 pub mod generate;
 mod model;
+mod own_files;
 mod reader;
 mod resolve;
 mod schema;
@@ -22,4 +23,5 @@ pub use model::{
     Action, Caution, Cpu, Event, Exec, FileContent, FileSpec, Interface, LinkSpec, Measures, Nic, NicModel, Node,
     NodeKind, Offload, PortEnd, Preempt, Process, Realtime, Root, Route, Run, Scenario, User,
 };
+pub use own_files::{OwnFile, SourceError};
 pub use schema::json_schema;
