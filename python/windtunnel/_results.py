@@ -75,7 +75,7 @@ class Results:
 
     @property
     def digest(self) -> str | None:
-        """Hash over all frames and all output with their times; None if it was switched off."""
+        """Hash over all frames and all output with their times; None if switched off, or on the host's kernel."""
         found: str | None = self.summary["digest"]
         return found
 
@@ -219,9 +219,7 @@ class Results:
             The run has no captures, or they cannot be read, or the file not be written.
         """
         manifest, summary = self.manifest, self.summary
-        comment = (
-            f"scenario {summary['scenario']}, seed {summary['seed']}, digest {summary['digest'] or 'switched off'}"
-        )
+        comment = f"scenario {summary['scenario']}, seed {summary['seed']}, digest {summary['digest'] or 'none'}"
         application = f"windtunnel {manifest['windtunnel_version']}"
         return merge(self.interface_captures(), path, application, comment)
 

@@ -95,9 +95,16 @@ def test_an_ordinary_user_can(tmp_path: Path) -> None:
 
 
 def test_what_the_host_cannot_do_is_told(tmp_path: Path) -> None:
-    text = PING.replace("EXIT", "0").replace("h2: {", "h2: {cpu: {syscall: 1us}, ")
-    summary = finish(start(tmp_path, text), tmp_path)
-    assert "host_cpu" in {warning["code"] for warning in summary["warnings"]}
+    text = PING.replace("EXIT", "0").replace("h2: {", "h2: {cpu: {syscall: 1us}, memory: 32MiB, ")
+    text = text.replace("stop: 20s", "stop: 20s, epoch: 2026-02-01, output_limit: 1MiB")
+    run = start(tmp_path, text)
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 0, out + err
+    summary = json.loads((tmp_path / "out" / "summary.json").read_text())
+    told = {warning["code"]: warning["nodes"] for warning in summary["warnings"] if warning["code"] != "late"}
+    told.pop("host_read_only", None)
+    assert told == {"host_epoch": [], "host_output_limit": [], "host_cpu": ["h2"], "host_memory": ["h2"]}
+    assert "`memory` has no effect" in out, "the report has them as well"
     run = start(tmp_path, PING.replace("h2: {", "h2: {sysctls: {kernel.panic: 1}, ").replace("EXIT", "0"), "--force")
     _, err = run.communicate(timeout=60)
     assert run.returncode == 2 and "kernel.panic" in err and "hint:" in err
@@ -112,6 +119,24 @@ def test_nodes_have_the_names_that_they_have_in_virtual_time(tmp_path: Path) -> 
     assert done.returncode == 0, done.stderr
     texts = [(tmp_path / out / "h1" / "cat-0.stdout").read_text() for out in ("out", "virtual")]
     assert texts[0] == texts[1]
+
+
+def test_files_take_no_more_than_the_disk(tmp_path: Path) -> None:
+    command = "dd if=/dev/zero of=FILE bs=1M count=3"
+    for file in ("/tmp/big", "/usr/big"):
+        text = PING.replace("ping -c 4 -i 0.3 h2", command.replace("FILE", file)).replace("EXIT", "1")
+        text = text.replace("    addr", "    disk: 2MiB\n    addr").replace(", stdout: {contains: 4 received}", "")
+        finish(start(tmp_path, text, "--force"), tmp_path)
+        assert "No space left on device" in (tmp_path / "out" / "h1" / "dd-0.stderr").read_text()
+
+
+def test_the_captures_are_put_together(tmp_path: Path) -> None:
+    text = PING.replace("EXIT", "0").replace(", capture: all", "")
+    finish(start(tmp_path, text, "--pcapng"), tmp_path)
+    assert (tmp_path / "out" / "run.pcapng").stat().st_size > 1600
+    trail = json.loads((tmp_path / "out" / "trail.json").read_text())
+    assert [(one["node"], one["interface"]) for one in trail["interfaces"]] == [("h1", "eth0"), ("h2", "eth0")]
+    assert all(one["frames"] >= 8 for one in trail["interfaces"])
 
 
 def test_the_host_is_not_changed(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ pub(crate) struct NodeSpec {
     pub name: String,
     /// In a user namespace: the run is not root's.
     pub rootless: bool,
+    /// Most bytes that what it writes may take, /dev/shm apart.
+    pub disk_bytes: u64,
     pub bridge: Option<String>,
     pub interfaces: Vec<InterfaceSpec>,
     pub sysctls: BTreeMap<String, String>,

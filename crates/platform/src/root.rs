@@ -34,13 +34,8 @@ const NO_FILES: [&str; 12] = [
 pub(crate) fn enter(node: &NodeSpec) -> Result<Vec<String>, Refusal> {
     plain(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(refused("read the mounts of the host"))?;
-    plain(
-        Some("tmpfs"),
-        STAGE,
-        Some("tmpfs"),
-        MsFlags::MS_NOSUID,
-        Some("mode=755"),
-    )?;
+    let options = format!("mode=755,size={}", node.disk_bytes);
+    plain(Some("tmpfs"), STAGE, Some("tmpfs"), MsFlags::empty(), Some(&options))?;
     let stage = Path::new(STAGE);
     for folder in ["root", "layers", "root/proc", "root/sys", "root/dev"] {
         make_dir(&stage.join(folder), 0o755)?;
@@ -80,13 +75,9 @@ struct Tree {
 impl Tree {
     /// Everything that stands in the host's `/`.
     fn top(&mut self) -> Result<(), Refusal> {
-        plain(
-            Some("tmpfs"),
-            &self.root,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            Some("mode=755"),
-        )?;
+        // A mount of its own, as a root has to be, but not a file system of its own: one limit holds for all that the node writes.
+        let root = self.root.clone();
+        plain(root.to_str(), &root, None, MsFlags::MS_BIND, None)?;
         let entries = fs::read_dir("/").map_err(refused("list /"))?;
         for entry in entries.flatten() {
             let (path, name) = (entry.path(), entry.file_name());

@@ -22,8 +22,6 @@ use crate::protocol::FileSpec;
 use crate::supervisor::Supervisor;
 use crate::wire::Wire;
 
-/// Deliveries later than this at the 99th percentile are warned of, ns.
-const LATE_NS: u64 = 1_000_000;
 /// How often the stop flag is looked at, ns.
 const LOOK_NS: u64 = 100_000_000;
 /// How long nodes may take to say what their interfaces dropped, ns.
@@ -281,7 +279,7 @@ impl<'a> Run<'a> {
         let queue_drops = self.count_drops()?;
         self.wire.flush()?;
         let lateness = self.wire.lateness();
-        if lateness.p99_ns > LATE_NS {
+        if lateness.p99_ns > self.scenario.run.realtime.late_limit.as_ns() {
             let text = format!(
                 "the host was busy: a hundredth of the frames arrived {:.1} ms late or more, the last one {:.1} ms: delays and rates \
                  are not quite those of the scenario",
@@ -333,6 +331,7 @@ impl<'a> Run<'a> {
             events.add(end_ns, event);
         }
         events.end(&summary, None);
+        self.options.out.write_trail(&self.wire.trail(self.scenario))?;
         self.options.out.write_summary(&summary)?;
         self.options.out.write_events(&events)?;
         manifest.ended = Some(ended);

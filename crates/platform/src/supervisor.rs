@@ -11,6 +11,7 @@ use windtunnel_scenario::{Expect, Node, NodeKind, Outcome};
 
 use crate::PlatformError;
 use crate::init::{INIT_VERB, ROOTLESS};
+use crate::limits;
 use crate::protocol::{self, FileSpec, InterfaceSpec, Lines, NodeSpec, Order, ProgramSpec, Report, RouteSpec, send};
 
 /// How long a program may take to end after its stop signal, as in virtual time.
@@ -405,6 +406,7 @@ fn spec(
     Ok(NodeSpec {
         name: node.name.clone(),
         rootless,
+        disk_bytes: node.disk_bytes.min(limits::disk_bytes_max()),
         bridge: (node.kind == NodeKind::Switch).then(|| NodeKind::BRIDGE.to_owned()),
         interfaces: node
             .interfaces

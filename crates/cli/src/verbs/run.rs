@@ -165,7 +165,7 @@ pub fn run(args: &Args) -> Outcome {
         scenario.run.set_measure(interval).map_err(Failure::user)?;
     }
     if args.platform == Platform::Host {
-        return run_on_host(args, &scenario);
+        return run_on_host(args, scenario);
     }
     let Recorded {
         replay,
@@ -330,7 +330,7 @@ pub fn ring_and_bell(realtime: bool) -> Result<(Option<Ringer>, Option<Bell>), F
 }
 
 /// Runs it in namespaces of the host's kernel, on this thread: nodes end with the thread that made them.
-fn run_on_host(args: &Args, scenario: &Scenario) -> Outcome {
+fn run_on_host(args: &Args, mut scenario: Scenario) -> Outcome {
     let given = [
         ("--hold", args.hold),
         ("--realtime", args.realtime),
@@ -340,11 +340,13 @@ fn run_on_host(args: &Args, scenario: &Scenario) -> Outcome {
         ("--isolate", args.isolate),
         ("--replay", args.replay.is_some()),
         ("--measure", args.measure.is_some()),
-        ("--pcapng", args.pcapng),
     ];
     if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::user(format!("`{option}` is not for `--platform host`"))
             .hint("it needs virtual time: leave one of them out; docs/platforms.md says what differs"));
+    }
+    if args.pcapng || scenario.run.pcapng {
+        scenario.set_pcapng();
     }
     let existing = match args.force {
         true => ExistingFiles::ReplaceOurs,
@@ -353,13 +355,21 @@ fn run_on_host(args: &Args, scenario: &Scenario) -> Outcome {
     super::check_current_dir(&args.out)?;
     let stop_flag = Arc::new(AtomicBool::new(false));
     let signal = catch_signals(&stop_flag, false, None)?;
+    let out = OutDir::create(&args.out, existing)?;
     let options = windtunnel_platform::Options {
-        out: OutDir::create(&args.out, existing)?,
+        out: out.clone(),
         scenario_path: args.file.clone(),
         seed: scenario.run.seed,
         stop_flag,
     };
-    let done = windtunnel_platform::run(scenario, &options).map_err(|error| {
+    let done = windtunnel_platform::run(&scenario, &options);
+    // Also what was captured until the run broke off.
+    let merged = if scenario.run.pcapng {
+        merge_captures(&out)
+    } else {
+        Ok(())
+    };
+    let done = done.map_err(|error| {
         let failure = Failure::user(error.to_string());
         match error.hint() {
             Some(hint) => failure.hint(hint),
@@ -373,7 +383,8 @@ fn run_on_host(args: &Args, scenario: &Scenario) -> Outcome {
     if !args.quiet {
         eprintln!("no digest: the host's kernel and clock ran this, and no two runs are equal");
     }
-    finish(args, &outcome, &signal)
+    let code = finish(args, &outcome, &signal)?;
+    merged.map(|()| code)
 }
 
 /// Opens what nodes see as `/`. Images are unpacked when they are used for the first time, which can take a while.
