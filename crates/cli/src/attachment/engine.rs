@@ -31,10 +31,11 @@ const STOP_NS: u64 = 10 * 365 * 86_400 * 1_000_000_000;
 /// Files that the host has of its own, and its programs expect.
 const NAMES: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/machine-id"];
 /// Warnings that are about equal results, of which there are none here, and about lateness, of which --out tells.
-const ABOUT_RESULTS: [&str; 5] = [
+const ABOUT_RESULTS: [&str; 6] = [
     "cpuid_not_masked",
     "host_file_changed",
     "preempted_by_clock",
+    "preempted_by_wall_clock",
     "late",
     "clock_slipped",
 ];
