@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT
+from test_platform_host import why_not
 
 PATIENCE_S = 300
 
@@ -102,6 +103,22 @@ def test_what_nodes_report_is_the_network(study_python: Path, tmp_path: Path) ->
     for hops in (1, 3):
         assert measured["ping", "rtt_mean_ms", str(hops)] == pytest.approx(2 * hops * 0.0109, abs=0.002)
         assert 0.9e9 < measured["iperf3", "goodput_bps", str(hops)] < 0.95e9
+
+
+def test_the_hosts_kernel_does_what_virtual_time_says(study_python: Path, tmp_path: Path) -> None:
+    if reason := why_not([]):
+        pytest.skip(reason)
+    make(study_python, "nsc_validation", tmp_path)
+    complete(tmp_path, "nsc-validation")
+    virtual, host = rows(tmp_path / "nsc-validation.csv")
+    # 42 ms there and back, and what frames take at 2 Mb/s.
+    assert float(virtual["connection_ms"]) == pytest.approx(42.8, abs=0.2)
+    # A busy machine may be late by some, never early.
+    assert 42.5 < float(host["connection_ms"]) < 80
+    for row in (virtual, host):
+        assert 1.5e6 < float(row["goodput_bps"]) < 1.883e6
+        assert int(row["retransmissions"]) > 5, "slow start ends in a queue of ten"
+    assert int(virtual["identical_prefix_packets"]) >= 2
 
 
 def test_one_experiment_has_one_digest_in_all_environments(study_python: Path, tmp_path: Path) -> None:
