@@ -352,6 +352,28 @@ def test_programs_that_start_at_the_same_time_share_one_kernel(site: Site) -> No
     assert not [found for place in places for found in place.glob(f"*{name}*")]
 
 
+def test_a_shared_kernel_that_is_killed_is_told_of(site: Site) -> None:
+    name = f"killed-{os.getpid()}"
+    words = ("attach", "--name", name, "--", "sh", "-c", "echo ready; sleep 60")
+
+    def start() -> subprocess.Popen[str]:
+        command = site.command(site.engine, *words)
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert program.stdout is not None
+        assert program.stdout.readline() == "ready\n"
+        return program
+
+    first, second = start(), start()
+    first.kill()
+    first.communicate()
+    said = second.communicate(timeout=PATIENCE_S)[1]
+    assert second.returncode == 2
+    assert f"the library kernel `{name}` has ended before this program: process {first.pid}" in said, said
+    # The name is free again.
+    done = site.run(site.command(site.engine, "attach", "--name", name, "--", "true"))
+    assert done.returncode == 0 and "the wire speaks" in done.stderr, done.stderr
+
+
 def test_a_shared_kernel_outlives_its_first_program(site: Site) -> None:
     name = f"outlived-{os.getpid()}"
     first = subprocess.Popen(

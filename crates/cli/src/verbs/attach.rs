@@ -259,8 +259,13 @@ fn join(args: &Args, mut connection: Connection, program: Open, manner: Manner) 
             eprintln!("attach: shares the library kernel `{name}` of process {pid}");
         }
     };
-    let ended = attach::session(&mut connection, &node, program, &manner, said)?;
-    exit_code(ended)
+    match attach::session(&mut connection, &node, program, &manner, said)? {
+        Ending::RunOver => Err(Failure::user(format!(
+            "the library kernel `{name}` has ended before this program: process {pid}, which made it, was stopped"
+        ))
+        .hint("what the program has written is lost if that was killed; the same command starts another kernel")),
+        ended => exit_code(ended),
+    }
 }
 
 /// The program as it is on the host.
