@@ -692,6 +692,15 @@ def test_frames_in_udp_join_two_attached_programs(site: Site, of_all: Host) -> N
     assert server.wait(timeout=PATIENCE_S) == 0
 
 
+def captured(capture: bytes) -> Iterator[bytes]:
+    """The frames of a pcap file of this host's byte order."""
+    at = 24
+    while at < len(capture):
+        length = int.from_bytes(capture[at + 8 : at + 12], "little")
+        yield capture[at + 16 : at + 16 + length]
+        at += 16 + length
+
+
 def test_passt_leads_beyond_by_both_versions_of_ip(site: Site, beyond: Beyond) -> None:
     if shutil.which("passt") is None:
         pytest.skip("passt is not on this host; scripts/setup-system test installs it")
@@ -699,12 +708,17 @@ def test_passt_leads_beyond_by_both_versions_of_ip(site: Site, beyond: Beyond) -
     places = (beyond.address, f"[{beyond.address_v6}]")
     script = "; ".join(f"curl -sS -m 10 http://{place}:8000/page.txt" for place in places)
 
-    def fetch() -> subprocess.CompletedProcess[str]:
-        return site.run(site.attached("sh", "-c", script, options=("--mode", "host")))
+    def fetch(*options: str) -> subprocess.CompletedProcess[str]:
+        return site.run(site.attached("sh", "-c", script, options=("--mode", "host", *options)))
 
     with web_server(["ip", "netns", "exec", beyond.name], site.folder) as server:
-        done = fetch()
+        done = fetch("--out", str(site.folder / "out"))
         assert (done.returncode, done.stdout) == (0, 2 * PAGE), done.stderr
+        # passt takes the last source for the node's address, and answers to that.
+        (capture,) = (site.folder / "out/pcap").glob("*.pcap")
+        frames = captured(capture.read_bytes())
+        sources = {frame[22:38] for frame in frames if frame[12:14] == b"\x86\xdd"}
+        assert sources and bytes(16) not in sources, sources
         # Only what the host has a way for.
         site.ip("route", "delete", "default")
         done = fetch()

@@ -1,6 +1,7 @@
 //! Mode `host`: passt, which every user may run, turns the node's packets into connections of the host. It ends when the connection to
 //! it does, however this program ends.
 
+use super::engine::INTERFACE;
 use super::network::{self, IpSubnet};
 use super::resolver::resolver;
 use super::{Wire, Wish, joined, of_node};
@@ -18,6 +19,9 @@ use std::time::{Duration, Instant};
 const PROGRAM: &str = "passt";
 /// As Ethernet has it.
 const MTU: u32 = 1500;
+/// Whether an address is tried before it is used (duplicate address detection). What is sent meanwhile is from `::`, which passt of 2023 takes
+/// for the node's address, and answers to.
+const NO_TRIAL: [&str; 2] = ["accept_dad", "dad_transmits"];
 /// How long the port may take to listen: until then the run has begun, or failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_micros(200);
@@ -121,7 +125,9 @@ pub fn lay(wish: &Wish, kernel: &str) -> Result<Wire, Failure> {
         nat: None,
         mac: None,
         follow: None,
-        sysctls: std::collections::BTreeMap::new(),
+        sysctls: NO_TRIAL
+            .map(|key| (format!("net.ipv6.conf.{INTERFACE}.{key}"), "0".to_owned()))
+            .into(),
         passt: Some(Spec {
             program,
             arguments,
