@@ -121,6 +121,31 @@ def test_nodes_have_the_names_that_they_have_in_virtual_time(tmp_path: Path) -> 
     assert texts[0] == texts[1]
 
 
+def doctor_row(prefix: list[str]) -> dict[str, Any]:
+    done = subprocess.run(
+        [*prefix, ENGINE, "doctor", "--json"], capture_output=True, text=True, check=False, timeout=60
+    )
+    [row] = [check for check in json.loads(done.stdout)["checks"] if check["name"] == "platform host"]
+    return dict(row)
+
+
+def test_doctor_says_whether_it_works() -> None:
+    prefixes = [[], ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"]] if os.geteuid() == 0 else [[]]
+    for prefix in prefixes:
+        row = doctor_row(prefix)
+        assert (row["state"] == "ok") == (why_not(prefix) is None), row
+        assert row["state"] == "ok" or row["hint"], row
+    without_device = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /dev/net && exec "$@"', "sh"]
+    if os.geteuid() != 0:
+        without_device[1:1] = ["--user", "--map-root-user"]
+    reason = why_not([])
+    if reason:
+        pytest.skip(reason)
+    row = doctor_row(without_device)
+    assert row["state"] == "limited" and "open /dev/net/tun" in row["detail"], row
+    assert "modprobe tun" in row["hint"], row
+
+
 def test_files_take_no_more_than_the_disk(tmp_path: Path) -> None:
     command = "dd if=/dev/zero of=FILE bs=1M count=3"
     for file in ("/tmp/big", "/usr/big"):

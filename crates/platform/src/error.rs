@@ -67,17 +67,61 @@ impl PlatformError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Unsupported { hint, .. } => Some(hint.clone()),
-            Self::Node { what, .. } if what.contains("namespace") => Some(
-                "run as root, or on a host that lets ordinary users make user namespaces: sysctl user.max_user_namespaces, \
-                 kernel.apparmor_restrict_unprivileged_userns"
-                    .into(),
-            ),
-            Self::Node { what, .. } if what.contains("/dev/net/tun") => {
-                Some("modprobe tun (as root); a container needs the device: docker run --device /dev/net/tun".into())
-            }
+            Self::Node { what, reason, .. } => node_hint(what, reason, nix::unistd::geteuid().is_root()),
             Self::Source { .. } => Some(SourceError::HINT.into()),
             Self::Results(error) => error.hint(),
             _ => None,
         }
+    }
+}
+
+/// What to do about a node that could not be set up, by what failed.
+fn node_hint(what: &str, reason: &str, is_root: bool) -> Option<String> {
+    const CONTAINER: &str = "a container needs `docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN --security-opt apparmor=unconfined \
+         --security-opt systempaths=unconfined --device /dev/net/tun`";
+    if what.contains("/dev/net/tun") && reason.contains("Permission denied") {
+        Some("chmod 0666 /dev/net/tun (as root), as most distributions have it".into())
+    } else if what.contains("/dev/net/tun") {
+        Some("modprobe tun (as root); a container needs the device: docker run --device /dev/net/tun".into())
+    } else if what.contains("namespace") && !is_root {
+        let remedy = windtunnel_ports::user_namespaces().hint;
+        Some(match remedy {
+            Some(remedy) => format!("run as root, or let ordinary users make user namespaces: {remedy}"),
+            None => format!("run as root; {CONTAINER}"),
+        })
+    } else if what.contains("namespace") || what.starts_with("mount ") {
+        Some(CONTAINER.into())
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_has_a_remedy() {
+        for (what, reason, is_root, remedy) in [
+            (
+                "open /dev/net/tun",
+                "ENOENT: No such file or directory",
+                true,
+                "modprobe tun",
+            ),
+            (
+                "open /dev/net/tun",
+                "Permission denied (os error 13)",
+                false,
+                "chmod 0666",
+            ),
+            ("make a user namespace", "EPERM", false, "run as root"),
+            ("make the namespaces of a node", "EPERM", true, "--cap-add SYS_ADMIN"),
+            ("mount tmpfs on /tmp", "EACCES", true, "apparmor=unconfined"),
+        ] {
+            let hint = node_hint(what, reason, is_root).unwrap_or_default();
+            assert!(hint.contains(remedy), "{what}: {hint}");
+        }
+        assert_eq!(node_hint("add address 10.0.0.1/24 to eth0", "EEXIST", true), None);
     }
 }

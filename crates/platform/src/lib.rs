@@ -13,6 +13,8 @@ mod error;
 mod init;
 mod limits;
 mod network;
+mod probe;
+mod process1;
 mod protocol;
 mod root;
 mod run;
@@ -22,4 +24,5 @@ mod wire;
 
 pub use error::PlatformError;
 pub use init::{INIT_VERB, INNER, node_init};
+pub use probe::probe;
 pub use run::{Options, Outcome, run};

@@ -3,16 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
 
 use windtunnel_results::{OutDir, ProcessLogs, ProcessSummary};
 use windtunnel_scenario::{Expect, Node, NodeKind, Outcome};
 
 use crate::PlatformError;
-use crate::init::{INIT_VERB, ROOTLESS};
 use crate::limits;
-use crate::protocol::{self, FileSpec, InterfaceSpec, Lines, NodeSpec, Order, ProgramSpec, Report, RouteSpec, send};
+use crate::process1::Process1;
+use crate::protocol::{FileSpec, InterfaceSpec, Lines, NodeSpec, Order, ProgramSpec, Report, RouteSpec};
 
 /// How long a program may take to end after its stop signal, as in virtual time.
 const KILL_AFTER_NS: u64 = 5_000_000_000;
@@ -43,9 +41,8 @@ pub(crate) struct Program {
 
 pub(crate) struct Supervisor {
     pub name: String,
-    stream: UnixStream,
+    process1: Process1,
     lines: Lines,
-    child: Child,
     setup_count: usize,
     programs: Vec<Program>,
     pub ready_ns: Option<u64>,
@@ -58,63 +55,27 @@ impl Supervisor {
     pub fn start(node: &Node, files: Vec<FileSpec>, out: &OutDir, rootless: bool) -> Result<Self, PlatformError> {
         let programs = programs(node, out)?;
         let spec = spec(node, files, out, &programs, rootless)?;
-        let (ours, theirs) = UnixStream::pair().map_err(|error| PlatformError::host("make a socket", error))?;
-        let child = Command::new("/proc/self/exe")
-            .arg(INIT_VERB)
-            .args(rootless.then_some(ROOTLESS))
-            .stdin(OwnedFd::from(theirs))
-            .stdout(Stdio::null())
-            .spawn()
-            .map_err(|error| PlatformError::host("start process 1 of a node", error))?;
-        let mut this = Self {
+        Ok(Self {
             name: node.name.clone(),
-            stream: ours,
+            process1: Process1::start(spec)?,
             lines: Lines::default(),
-            child,
             setup_count: node.setup.len(),
             programs,
             ready_ns: None,
             read_only: Vec::new(),
             queue_drops: None,
-        };
-        // What went wrong over there, if anything, is in its report.
-        let _ = this.order(&Order::Make(Box::new(spec)));
-        Ok(this)
+        })
     }
 
     /// Waits until the node is there; its TAPs.
     pub fn wait_until_made(&mut self, interfaces: usize) -> Result<Vec<OwnedFd>, PlatformError> {
-        let name = self.name.clone();
-        let gone = |error: io::Error| PlatformError::Node {
-            node: name.clone(),
-            what: "make it".into(),
-            reason: format!("its process 1 is gone: {error}"),
-        };
-        match protocol::receive_line(&self.stream).map_err(gone)? {
-            Report::Ready { read_only } => self.read_only = read_only,
-            Report::Refused { what, reason } => {
-                let node = self.name.clone();
-                return Err(PlatformError::Node { node, what, reason });
-            }
-            other => return Err(gone(io::Error::other(format!("{other:?}")))),
-        }
-        let taps = protocol::receive_fds(&self.stream, interfaces).map_err(gone)?;
-        self.stream
-            .set_nonblocking(true)
-            .map_err(|error| PlatformError::host("set up a socket", error))?;
+        let (read_only, taps) = self.process1.wait_until_made(interfaces)?;
+        self.read_only = read_only;
         Ok(taps)
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
-    }
-
-    fn order(&mut self, order: &Order) -> Result<(), PlatformError> {
-        send(&mut &self.stream, order).map_err(|error| PlatformError::Node {
-            node: self.name.clone(),
-            what: "reach its process 1".into(),
-            reason: error.to_string(),
-        })
+        self.process1.stream.as_fd()
     }
 
     /// Starts and stops what is due at `now_ns`.
@@ -124,7 +85,7 @@ impl Supervisor {
             .position(|program| program.ended.is_none());
         if let Some(index) = setup {
             if !std::mem::replace(&mut self.programs[index].asked, true) {
-                self.order(&Order::Start(index))?;
+                self.process1.order(&Order::Start(index))?;
             }
             return Ok(());
         }
@@ -133,10 +94,10 @@ impl Supervisor {
             let program = &mut self.programs[index];
             if !program.asked && program.start_ns <= now_ns {
                 program.asked = true;
-                self.order(&Order::Start(index))?;
+                self.process1.order(&Order::Start(index))?;
             }
             if let Some(signal) = self.programs[index].signal_due(now_ns) {
-                self.order(&Order::Signal { index, signal })?;
+                self.process1.order(&Order::Signal { index, signal })?;
             }
         }
         Ok(())
@@ -163,7 +124,7 @@ impl Supervisor {
             reason,
         };
         loop {
-            match (&self.stream).read(&mut buffer) {
+            match (&self.process1.stream).read(&mut buffer) {
                 Ok(0) => return Err(lost(&self.name, "its process 1 has ended".into())),
                 Ok(length) => self.lines.add(&buffer[..length]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -235,7 +196,7 @@ impl Supervisor {
 
     /// Asks for the drops of its interfaces; they come as a report.
     pub fn ask_count(&mut self) -> Result<(), PlatformError> {
-        self.order(&Order::Count)
+        self.process1.order(&Order::Count)
     }
 
     /// Its processes, each with what of its expectation did not hold.
@@ -244,14 +205,6 @@ impl Supervisor {
             .iter()
             .map(|program| program.result(&self.name, out))
             .collect()
-    }
-}
-
-impl Drop for Supervisor {
-    fn drop(&mut self) {
-        // Process 1 ends when the socket closes; the kernel ends the rest of the node with it.
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
-        let _ = self.child.wait();
     }
 }
 

@@ -39,7 +39,7 @@ use std::time::Duration;
 pub use counters::{DropCause, PortCounters};
 pub use error::PortError;
 pub use interface::{HostChanges, HostInterface, HostRoute, InterfaceError};
-pub use needs::{Availability, availability, tap_availability};
+pub use needs::{Availability, availability, tap_availability, user_namespaces};
 pub use raw::held::free_ports;
 pub use raw::lent::{Answer, BROKER_SOCKET, Lent, MESSAGE_BYTES_MAX, Request, WORDS_BYTES_MAX};
 pub use raw::owned::Owned;

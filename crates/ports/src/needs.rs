@@ -48,11 +48,14 @@ pub fn availability() -> Vec<Availability> {
         },
     ];
     if rows.iter().any(|row| !row.available) {
-        rows.push(namespaces(|name| {
-            std::fs::read_to_string(format!("/proc/sys/{name}")).ok()
-        }));
+        rows.push(user_namespaces());
     }
     rows
+}
+
+/// Whether the host lets ordinary users make user namespaces, as far as its settings say: the last row of [`availability`].
+pub fn user_namespaces() -> Availability {
+    namespaces(|name| std::fs::read_to_string(format!("/proc/sys/{name}")).ok())
 }
 
 /// CAP_NET_ADMIN in this network namespace: it is looked at before whether there is such an interface.

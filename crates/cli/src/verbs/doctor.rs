@@ -51,6 +51,7 @@ pub fn run(args: &Args) -> Outcome {
     checks.push(priority_check());
     checks.extend(windtunnel_ports::availability().iter().map(port_check));
     checks.push(attach());
+    checks.push(host_platform());
     let ok = checks.iter().all(|check| check.state != State::Missing);
     let report = Report {
         ok,
@@ -171,6 +172,21 @@ fn attach() -> Check {
     match (tap, host) {
         (_, true) => Check::ok("attach", detail),
         (_, false) => Check::not_ok("attach", State::Limited, detail, "mode host: apt install passt"),
+    }
+}
+
+/// What `run --platform host` needs; nothing else does.
+fn host_platform() -> Check {
+    let name = "platform host";
+    match windtunnel_platform::probe() {
+        Ok(how) => Check::ok(name, how),
+        Err(error) => {
+            let needs = "needs /dev/net/tun, and root or user namespaces";
+            let hint = error
+                .hint()
+                .unwrap_or_else(|| "docs/platforms.md says what it needs".into());
+            Check::not_ok(name, State::Limited, format!("{needs}: {error}"), hint)
+        }
     }
 }
 
