@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import re
 import signal
 import subprocess
@@ -144,6 +145,21 @@ def test_doctor_says_whether_it_works() -> None:
     row = doctor_row(without_device)
     assert row["state"] == "limited" and "open /dev/net/tun" in row["detail"], row
     assert "modprobe tun" in row["hint"], row
+
+
+def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
+    reason = why_not([])
+    if reason:
+        pytest.skip(reason)
+    (tmp_path / "net.yaml").write_text(PING.replace("EXIT", "0").replace("-i 0.3", "-i 1"))
+    command = [ENGINE, "run", "net.yaml", "--out", "out", "--platform", "host"]
+    ours, theirs = pty.openpty()
+    done = subprocess.run(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=theirs, check=False, timeout=60)
+    os.close(theirs)
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert done.returncode == 0, shown
+    assert re.search(r"\[#+-+\] [1-3]\.\d of 20\.0 s on the host's kernel, \d+ frames", shown), shown
 
 
 def test_files_take_no_more_than_the_disk(tmp_path: Path) -> None:

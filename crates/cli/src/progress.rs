@@ -23,6 +23,8 @@ pub struct Position {
     pub live_after_ns: u64,
     /// It has come to its end, and waits for clients.
     pub held: bool,
+    /// It is on the host's kernel: its time is the host's.
+    pub on_host: bool,
 }
 
 /// Draws on standard error.
@@ -141,14 +143,16 @@ fn describe(position: Position, wall: Duration) -> String {
         (virtual_s / stop_s).clamp(0.0, 1.0)
     };
     let full = (share * BAR_CHARS as f64) as usize;
-    let speed = virtual_s / wall.as_secs_f64().max(1e-3);
-    format!(
-        "[{}{}] {virtual_s:.1} of {stop_s:.1} s virtual, {:.0} s wall, speed {speed:.1}x, {} frames",
-        "#".repeat(full),
-        "-".repeat(BAR_CHARS - full),
-        wall.as_secs_f64(),
-        position.frames,
-    )
+    let bar = format!("[{}{}]", "#".repeat(full), "-".repeat(BAR_CHARS - full));
+    let (frames, wall_s) = (position.frames, wall.as_secs_f64());
+    if position.on_host {
+        return match position.stop_ns {
+            0 => format!("{bar} making nodes, {wall_s:.0} s"),
+            _ => format!("{bar} {virtual_s:.1} of {stop_s:.1} s on the host's kernel, {frames} frames"),
+        };
+    }
+    let speed = virtual_s / wall_s.max(1e-3);
+    format!("{bar} {virtual_s:.1} of {stop_s:.1} s virtual, {wall_s:.0} s wall, speed {speed:.1}x, {frames} frames")
 }
 
 #[cfg(test)]
@@ -163,6 +167,7 @@ mod tests {
             frames: 12,
             live_after_ns: 0,
             held: false,
+            on_host: false,
         };
         assert_eq!(
             describe(position, Duration::from_secs(5)),
@@ -171,10 +176,34 @@ mod tests {
         let beyond = Position {
             virtual_ns: 2,
             stop_ns: 1,
+            ..position
+        };
+        assert!(describe(beyond, Duration::ZERO).starts_with("[####################]"));
+    }
+
+    #[test]
+    fn the_hosts_kernel_has_no_speed() {
+        let making = Position {
+            virtual_ns: 0,
+            stop_ns: 0,
             frames: 0,
             live_after_ns: 0,
             held: false,
+            on_host: true,
         };
-        assert!(describe(beyond, Duration::ZERO).starts_with("[####################]"));
+        assert_eq!(
+            describe(making, Duration::from_secs(2)),
+            "[--------------------] making nodes, 2 s"
+        );
+        let position = Position {
+            virtual_ns: 30_000_000_000,
+            stop_ns: 60_000_000_000,
+            frames: 12,
+            ..making
+        };
+        assert_eq!(
+            describe(position, Duration::from_secs(32)),
+            "[##########----------] 30.0 of 60.0 s on the host's kernel, 12 frames"
+        );
     }
 }

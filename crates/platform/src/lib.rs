@@ -25,4 +25,4 @@ mod wire;
 pub use error::PlatformError;
 pub use init::{INIT_VERB, INNER, node_init};
 pub use probe::probe;
-pub use run::{Options, Outcome, run};
+pub use run::{Options, Outcome, Progress, run};

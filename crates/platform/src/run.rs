@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
@@ -38,6 +38,19 @@ pub struct Options {
     pub seed: u64,
     /// Ends the run once it is set.
     pub stop_flag: Arc<AtomicBool>,
+    /// How far the run is.
+    pub progress: Arc<Progress>,
+}
+
+/// Written while the run goes on, for somebody on another thread.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Time since the start, ns.
+    pub time_ns: AtomicU64,
+    /// When it stops, ns; 0: nodes are being made.
+    pub stop_ns: AtomicU64,
+    /// Frames that nodes have sent.
+    pub frames: AtomicU64,
 }
 
 /// What came of a run.
@@ -170,9 +183,13 @@ impl<'a> Run<'a> {
         let scenario = self.scenario;
         let stop_ns = scenario.run.stop.as_ns();
         let mut events = scenario.events.iter().peekable();
+        let progress = &self.options.progress;
+        progress.stop_ns.store(stop_ns, Ordering::Relaxed);
         let has_programs = self.nodes.iter().any(Supervisor::has_processes);
         loop {
             let now = self.time_ns();
+            progress.time_ns.store(now, Ordering::Relaxed);
+            progress.frames.store(self.wire.frames, Ordering::Relaxed);
             if self.options.stop_flag.load(Ordering::Relaxed) {
                 return Ok(Ended::Interrupted);
             }

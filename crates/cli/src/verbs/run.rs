@@ -10,7 +10,8 @@ use nix::sys::signal::{SigSet, Signal};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use windtunnel_base::result_files::{INPUT, OUTSIDE};
 use windtunnel_base::{SimDuration, hashes};
 use windtunnel_control::{Bell, Hello, LINK, PROTOCOL, Recording, Ringer, Server, bell};
@@ -361,8 +362,12 @@ fn run_on_host(args: &Args, mut scenario: Scenario) -> Outcome {
         scenario_path: args.file.clone(),
         seed: scenario.run.seed,
         stop_flag,
+        progress: Arc::default(),
     };
-    let done = windtunnel_platform::run(&scenario, &options);
+    let done = {
+        let _line = draw_on_host(ProgressLine::new(args.quiet, None, false), &options.progress)?;
+        windtunnel_platform::run(&scenario, &options)
+    };
     // Also what was captured until the run broke off.
     let merged = if scenario.run.pcapng {
         merge_captures(&out)
@@ -385,6 +390,49 @@ fn run_on_host(args: &Args, mut scenario: Scenario) -> Outcome {
     }
     let code = finish(args, &outcome, &signal)?;
     merged.map(|()| code)
+}
+
+/// Ends the drawing of progress when it goes.
+struct Drawing {
+    run: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Drawing {
+    fn drop(&mut self) {
+        self.run = None;
+        if let Some(thread) = self.thread.take() {
+            // It does not panic; if it did, there would be no line, and nothing worse.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Draws the progress of a run on the host's kernel, on a thread of its own: a terminal that is slow must not make frames late.
+fn draw_on_host(mut line: ProgressLine, progress: &Arc<windtunnel_platform::Progress>) -> Result<Drawing, Failure> {
+    let (run, over) = channel::<()>();
+    let progress = Arc::clone(progress);
+    let draw = move || {
+        while over.recv_timeout(line.wait()) == Err(RecvTimeoutError::Timeout) {
+            line.update(Position {
+                virtual_ns: progress.time_ns.load(Ordering::Relaxed),
+                stop_ns: progress.stop_ns.load(Ordering::Relaxed),
+                frames: progress.frames.load(Ordering::Relaxed),
+                live_after_ns: 0,
+                held: false,
+                on_host: true,
+            });
+        }
+        line.clear();
+    };
+    let thread = std::thread::Builder::new()
+        .name("progress".into())
+        .spawn(draw)
+        .map_err(|error| Failure::user("cannot start the thread that shows progress").because(error))?;
+    Ok(Drawing {
+        run: Some(run),
+        thread: Some(thread),
+    })
 }
 
 /// Opens what nodes see as `/`. Images are unpacked when they are used for the first time, which can take a while.
@@ -584,6 +632,7 @@ fn wait(
                 frames: progress.frames.load(Ordering::Relaxed),
                 live_after_ns: progress.live_after_ns.load(Ordering::Relaxed),
                 held: progress.held.load(Ordering::Relaxed),
+                on_host: false,
             }),
         }
     };
