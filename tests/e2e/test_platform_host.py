@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from image_files import APPLETS, BUSYBOX
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENGINE = ROOT / "target" / "release" / "windtunnel"
@@ -160,6 +162,85 @@ def test_a_terminal_shows_how_far_it_is(tmp_path: Path) -> None:
     os.close(ours)
     assert done.returncode == 0, shown
     assert re.search(r"\[#+-+\] [1-3]\.\d of 20\.0 s on the host's kernel, \d+ frames", shown), shown
+
+
+LOOK = (
+    "ls / /sub; cat /etc/hostname /top /sub/file; id -u; echo new > /etc/new && cat /etc/new; echo new > /top; cat /top"
+)
+ROOT_OF_ITS_OWN = f"""
+version: 1
+name: root
+run: {{stop: 20s}}
+nodes:
+  h1:
+    root: a root
+    addresses: {{eth0: 10.0.0.1/24}}
+    processes:
+      - exec: [sh, -c, "{LOOK}"]
+        expect: {{exit: 0}}
+      - {{exec: ping -c 2 h2, expect: {{exit: 0}}}}
+  h2: {{addresses: {{eth0: 10.0.0.2/24}}}}
+links:
+  - endpoints: ["h1:eth0", "h2:eth0"]
+    both: {{rate: 1Gbit, delay: 5ms}}
+"""
+
+
+@pytest.mark.parametrize("ordinary", [False, True])
+def test_a_folder_can_be_the_root(tmp_path: Path, ordinary: bool) -> None:
+    root = tmp_path / "a root"
+    for name in ("bin", "etc", "sub"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(BUSYBOX, root / "bin" / "busybox")
+    for applet in APPLETS:
+        (root / "bin" / applet).symlink_to("busybox")
+    (root / "top").write_text("at the top\n")
+    (root / "sub" / "file").write_text("below\n")
+    prefix = []
+    if ordinary and os.geteuid() == 0:
+        # The folder is root's, who is nobody there.
+        for folder in [tmp_path, *tmp_path.parents[:2]]:
+            folder.chmod(0o777)
+        prefix = ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"]
+    finish(start(tmp_path, ROOT_OF_ITS_OWN, prefix=prefix), tmp_path)
+    seen = (tmp_path / "out" / "h1" / "sh-0.stdout").read_text()
+    # What is nobody's cannot be changed.
+    last = "at the top" if prefix else "new"
+    top = "/:\nbin\ndev\netc\nproc\nrun\nsub\nsys\ntmp\ntop\n\n/sub:\nfile\n"
+    assert seen == f"{top}h1\nat the top\nbelow\n0\nnew\n{last}\n"
+    assert not (root / "etc" / "new").exists() and (root / "top").read_text() == "at the top\n"
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert [(one["kind"], one["nodes"]) for one in manifest["roots"]] == [("directory", ["h1"]), ("host", ["h2"])]
+    if not ordinary:
+        run = [ENGINE, "run", "net.yaml", "--out", "virtual", "--quiet"]
+        subprocess.run(run, cwd=tmp_path, check=True, timeout=120)
+        assert (tmp_path / "virtual" / "h1" / "sh-0.stdout").read_text() == seen
+
+
+def test_what_is_mounted_in_a_root_is_seen(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root may mount something there")
+    root = tmp_path / "a root"
+    for name in ("bin", "sub"):
+        (root / name).mkdir(parents=True)
+    shutil.copy(BUSYBOX, root / "bin" / "busybox")
+    sub = root / "sub"
+    shell = f'mount -t tmpfs none "{sub}" && echo mounted > "{sub}/file" && exec "$@"'
+    text = ROOT_OF_ITS_OWN.replace(LOOK, "x").replace("sh, -c,", "/bin/busybox, cat,").replace('"x"', "/sub/file")
+    text = text.replace("ping -c", "/bin/busybox ping -c")
+    finish(start(tmp_path, text, prefix=["unshare", "--mount", "sh", "-c", shell, "sh"]), tmp_path)
+    assert (tmp_path / "out" / "h1" / "busybox-0.stdout").read_text() == "mounted\n"
+    assert not (sub / "file").exists(), "it was mounted for the run only"
+
+
+def test_a_root_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    run = start(tmp_path, ROOT_OF_ITS_OWN)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 2 and "there is nothing of that name" in err and "hint: name a folder" in err
+    (tmp_path / "a root").write_text("a tar, say")
+    run = start(tmp_path, ROOT_OF_ITS_OWN, "--force")
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 2 and "has the image" in err and "hint: name a folder" in err
 
 
 def test_files_take_no_more_than_the_disk(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 //! What the nodes of a run see as `/`: each root that the scenario names, opened once.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use windtunnel_images::{ImageError, Unpacker};
@@ -123,7 +123,7 @@ impl OpenRoot {
         let Root::Path { path, name } = spec else {
             return Ok(plain(Files::Host("/".into())));
         };
-        if is_plain_directory(path, name.as_deref()) {
+        if spec.is_folder() {
             return Ok(plain(Files::Directory(path.clone())));
         }
         let refused = |error| (path.clone(), error);
@@ -146,7 +146,7 @@ pub fn check_roots(scenario: &Scenario) -> Result<(), EngineError> {
     for node in &scenario.nodes {
         if let Root::Path { path, name } = &node.root
             && seen.insert(&node.root)
-            && !is_plain_directory(path, name.as_deref())
+            && !node.root.is_folder()
         {
             windtunnel_images::check(path, name.as_deref()).map_err(|source| EngineError::Root {
                 node: node.name.clone(),
@@ -156,9 +156,4 @@ pub fn check_roots(scenario: &Scenario) -> Result<(), EngineError> {
         }
     }
     Ok(())
-}
-
-/// A folder is a root itself, unless it is the folder of an OCI image layout, or an image in it is asked for.
-fn is_plain_directory(path: &Path, name: Option<&str>) -> bool {
-    path.is_dir() && name.is_none() && !path.join("oci-layout").is_file()
 }

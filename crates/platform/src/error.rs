@@ -83,6 +83,10 @@ fn node_hint(what: &str, reason: &str, is_root: bool) -> Option<String> {
         Some("chmod 0666 /dev/net/tun (as root), as most distributions have it".into())
     } else if what.contains("/dev/net/tun") {
         Some("modprobe tun (as root); a container needs the device: docker run --device /dev/net/tun".into())
+    } else if what.ends_with("as the root") {
+        Some("name a folder that you may read; relative paths count from that of the scenario file".into())
+    } else if what.starts_with("lay a layer over") {
+        Some("the kernel's overlay file system cannot have this folder below: copy it to another file system".into())
     } else if what.contains("namespace") && !is_root {
         let remedy = windtunnel_ports::user_namespaces().hint;
         Some(match remedy {
@@ -117,6 +121,13 @@ mod tests {
             ),
             ("make a user namespace", "EPERM", false, "run as root"),
             ("make the namespaces of a node", "EPERM", true, "--cap-add SYS_ADMIN"),
+            ("take /srv/none as the root", "ENOENT", false, "name a folder"),
+            (
+                "lay a layer over /srv/x, which is to be the root",
+                "EINVAL",
+                false,
+                "overlay",
+            ),
             ("mount tmpfs on /tmp", "EACCES", true, "apparmor=unconfined"),
         ] {
             let hint = node_hint(what, reason, is_root).unwrap_or_default();

@@ -36,11 +36,20 @@ pub(crate) fn check(scenario: &Scenario, rootless: bool, warnings: &mut Warnings
     let has_ipv6 = Path::new("/proc/sys/net/ipv6").is_dir();
     for node in &scenario.nodes {
         let name = &node.name;
-        if node.root != Root::Host {
-            return refuse(
-                format!("node {name} has a root of its own"),
-                "leave `root` out, or run it in virtual time",
-            );
+        if let Root::Path { path, .. } = &node.root
+            && !node.root.is_folder()
+        {
+            return match path.try_exists() {
+                Ok(true) => refuse(
+                    format!("node {name} has the image {} as its root", path.display()),
+                    "name a folder, leave `root` out, or run it in virtual time",
+                ),
+                _ => Err(PlatformError::Node {
+                    node: name.clone(),
+                    what: format!("take {} as the root", path.display()),
+                    reason: "there is nothing of that name".into(),
+                }),
+            };
         }
         if let Some(sysctl) = node
             .sysctls

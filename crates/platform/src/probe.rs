@@ -22,6 +22,7 @@ pub fn probe() -> Result<String, PlatformError> {
     let spec = NodeSpec {
         name: "doctor".into(),
         rootless,
+        root: None,
         disk_bytes: limits::disk_bytes_max(),
         bridge: None,
         interfaces: vec![interface],

@@ -15,6 +15,8 @@ pub(crate) struct NodeSpec {
     pub name: String,
     /// In a user namespace: the run is not root's.
     pub rootless: bool,
+    /// The folder that it sees as `/`; none: the host's files.
+    pub root: Option<String>,
     /// Most bytes that what it writes may take, /dev/shm apart.
     pub disk_bytes: u64,
     pub bridge: Option<String>,

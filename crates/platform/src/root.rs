@@ -1,9 +1,12 @@
-//! What a node sees as `/`: the host's files, with a layer of its own above them, so that nothing it writes reaches the host.
+//! What a node sees as `/`: the host's files or those of a folder, with a layer of its own above them, so that nothing it writes
+//! reaches the host.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::{FsFlags, statvfs};
 
@@ -14,6 +17,8 @@ use crate::protocol::NodeSpec;
 const STAGE: &str = "/tmp";
 /// Folders that a node has of its own, empty at first, with their permission bits.
 const OWN: [(&str, u32); 3] = [("tmp", 0o1777), ("run", 0o755), ("mnt", 0o755)];
+/// Folders that a node with a root of its own has anyway, as in virtual time.
+const ALWAYS: [(&str, u32); 2] = [("run", 0o755), ("tmp", 0o1777)];
 /// File systems that are no places for files.
 const NO_FILES: [&str; 12] = [
     "proc",
@@ -34,10 +39,16 @@ const NO_FILES: [&str; 12] = [
 pub(crate) fn enter(node: &NodeSpec) -> Result<Vec<String>, Refusal> {
     plain(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(refused("read the mounts of the host"))?;
+    // Before the stage hides what lies below it.
+    let folder = node
+        .root
+        .as_deref()
+        .map(|path| Folder::open(path, &mounts))
+        .transpose()?;
     let options = format!("mode=755,size={}", node.disk_bytes);
     plain(Some("tmpfs"), STAGE, Some("tmpfs"), MsFlags::empty(), Some(&options))?;
     let stage = Path::new(STAGE);
-    for folder in ["root", "layers", "root/proc", "root/sys", "root/dev"] {
+    for folder in ["root", "layers"] {
         make_dir(&stage.join(folder), 0o755)?;
     }
     let mut tree = Tree {
@@ -46,15 +57,10 @@ pub(crate) fn enter(node: &NodeSpec) -> Result<Vec<String>, Refusal> {
         count: 0,
         read_only: Vec::new(),
     };
-    tree.top()?;
-    for place in file_mounts(&mounts) {
-        tree.layer(&place);
+    match folder {
+        Some(folder) => tree.folder(&folder, node.rootless)?,
+        None => tree.host(&mounts)?,
     }
-    for (folder, mode) in OWN {
-        make_dir(&tree.root.join(folder), mode)?;
-    }
-    // /var/run and /var/lock of the host lead to /run.
-    make_dir(&tree.root.join("run/lock"), 0o1777)?;
     tree.devices(node)?;
     write_files(&tree, node)?;
     let root = tree.root.clone();
@@ -65,6 +71,45 @@ pub(crate) fn enter(node: &NodeSpec) -> Result<Vec<String>, Refusal> {
     Ok(tree.read_only)
 }
 
+/// A folder of the host that is to be `/`, and the file systems mounted beneath it, held open: names may lead elsewhere later.
+struct Folder {
+    path: String,
+    file: File,
+    /// Where in it, and what.
+    mounts: Vec<(PathBuf, File)>,
+}
+
+impl Folder {
+    fn open(path: &str, mountinfo: &str) -> Result<Self, Refusal> {
+        let what = || format!("take {path} as the root");
+        let open = |path: &Path| {
+            let mut options = OpenOptions::new();
+            options.read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY);
+            options.open(path)
+        };
+        let real = fs::canonicalize(path).map_err(refused(what()))?;
+        let file = open(&real).map_err(refused(what()))?;
+        let mut mounts = Vec::new();
+        for (place, kind) in mounts_of(mountinfo) {
+            if let Ok(inside) = place.strip_prefix(&real)
+                && place != real
+                && (kind == "tmpfs" || !NO_FILES.contains(&kind.as_str()))
+                && let Ok(file) = open(&place)
+            {
+                mounts.push((inside.to_owned(), file));
+            }
+        }
+        mounts.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let path = path.to_owned();
+        Ok(Self { path, file, mounts })
+    }
+}
+
+/// A name by which the kernel finds an open folder.
+fn name_of(file: &File) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
 struct Tree {
     root: PathBuf,
     layers: PathBuf,
@@ -73,11 +118,52 @@ struct Tree {
 }
 
 impl Tree {
-    /// Everything that stands in the host's `/`.
-    fn top(&mut self) -> Result<(), Refusal> {
+    /// The host's `/`, with folders of its own in it.
+    fn host(&mut self, mountinfo: &str) -> Result<(), Refusal> {
         // A mount of its own, as a root has to be, but not a file system of its own: one limit holds for all that the node writes.
         let root = self.root.clone();
         plain(root.to_str(), &root, None, MsFlags::MS_BIND, None)?;
+        self.top()?;
+        for place in file_mounts(mountinfo) {
+            self.layer(&place, &place);
+        }
+        for (folder, mode) in OWN {
+            make_dir(&self.root.join(folder), mode)?;
+        }
+        // /var/run and /var/lock of the host lead to /run.
+        make_dir(&self.root.join("run/lock"), 0o1777)
+    }
+
+    /// A folder as `/`.
+    fn folder(&mut self, folder: &Folder, rootless: bool) -> Result<(), Refusal> {
+        let (root, from) = (self.root.clone(), name_of(&folder.file));
+        self.overlay(&from, &root).map_err(refused(format!(
+            "lay a layer over {}, which is to be the root",
+            folder.path
+        )))?;
+        let entries = fs::read_dir(&root).map_err(refused(format!("list {}", folder.path)))?;
+        for entry in entries.flatten() {
+            let Ok(about) = entry.metadata() else { continue };
+            // Without root nothing can be made in what others own, but in the top of a layer.
+            if rootless && about.is_dir() && about.uid() != 0 {
+                let inside = Path::new("/").join(entry.file_name());
+                self.layer(&from.join(entry.file_name()), &inside);
+            }
+        }
+        for (inside, file) in &folder.mounts {
+            self.layer(&name_of(file), &Path::new("/").join(inside));
+        }
+        for (name, mode) in ALWAYS {
+            let path = root.join(name);
+            if path.symlink_metadata().is_err() && make_dir(&path, mode).is_err() {
+                self.read_only.push(format!("/{name}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that stands in the host's `/`.
+    fn top(&mut self) -> Result<(), Refusal> {
         let entries = fs::read_dir("/").map_err(refused("list /"))?;
         for entry in entries.flatten() {
             let (path, name) = (entry.path(), entry.file_name());
@@ -92,51 +178,20 @@ impl Tree {
                 make_dir(&to, 0o755)?;
                 let special = matches!(name.to_str(), Some("proc" | "sys" | "dev"));
                 if !own && !special {
-                    self.layer(&path);
+                    self.layer(&path, &path);
                 }
             }
         }
         Ok(())
     }
 
-    /// Shows a folder of the host with a layer above it; without one, and read-only, where the kernel refuses that.
-    fn layer(&mut self, from: &Path) {
-        let to = self.root.join(from.strip_prefix("/").unwrap_or(from));
-        if !to.is_dir() {
+    /// Shows a folder of the host at `inside` with a layer above it; without one, and read-only, where the kernel refuses that.
+    fn layer(&mut self, from: &Path, inside: &Path) {
+        let to = self.root.join(inside.strip_prefix("/").unwrap_or(inside));
+        if !to.is_dir() || self.overlay(from, &to).is_ok() {
             return;
         }
-        self.count += 1;
-        let place = self.layers.join(self.count.to_string());
-        let (upper, work) = (place.join("upper"), place.join("work"));
-        let made = fs::create_dir_all(&upper).and_then(|()| fs::create_dir_all(&work));
-        // The top of the layer is the folder's: its mode and owner are those that a node sees.
-        let like = fs::metadata(from).and_then(|about| {
-            let _ = std::os::unix::fs::chown(&upper, Some(std::os::unix::fs::MetadataExt::uid(&about)), None);
-            fs::set_permissions(&upper, about.permissions())
-        });
-        let options = format!(
-            "lowerdir={},upperdir={},workdir={}",
-            from.display(),
-            upper.display(),
-            work.display()
-        );
-        let tried = [options.clone(), format!("userxattr,{options}")];
-        let layered = made.and(like).is_ok()
-            && !from.to_string_lossy().contains([',', ':', '\\'])
-            && tried.iter().any(|options| {
-                mount(
-                    Some("overlay"),
-                    &to,
-                    Some("overlay"),
-                    MsFlags::empty(),
-                    Some(options.as_str()),
-                )
-                .is_ok()
-            });
-        if layered {
-            return;
-        }
-        self.read_only.push(from.display().to_string());
+        self.read_only.push(inside.display().to_string());
         let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
         if mount(Some(from), &to, None::<&str>, bind, None::<&str>).is_err() {
             return;
@@ -147,8 +202,38 @@ impl Tree {
         }
     }
 
+    /// Shows a folder of the host with a layer above it.
+    fn overlay(&mut self, from: &Path, to: &Path) -> nix::Result<()> {
+        if from.to_string_lossy().contains([',', ':', '\\']) {
+            return Err(Errno::EINVAL);
+        }
+        self.count += 1;
+        let place = self.layers.join(self.count.to_string());
+        let (upper, work) = (place.join("upper"), place.join("work"));
+        // The top of the layer is the folder's: its mode and owner are those that a node sees.
+        fs::create_dir_all(&upper)
+            .and_then(|()| fs::create_dir_all(&work))
+            .and_then(|()| fs::metadata(from))
+            .and_then(|about| {
+                let _ = std::os::unix::fs::chown(&upper, Some(about.uid()), None);
+                fs::set_permissions(&upper, about.permissions())
+            })
+            .map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+        let options = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            from.display(),
+            upper.display(),
+            work.display()
+        );
+        let lay = |options: &str| mount(Some("overlay"), to, Some("overlay"), MsFlags::empty(), Some(options));
+        lay(&options).or_else(|_| lay(&format!("userxattr,{options}")))
+    }
+
     /// `/dev`, `/proc` and `/sys`.
     fn devices(&self, node: &NodeSpec) -> Result<(), Refusal> {
+        for folder in ["proc", "sys", "dev"] {
+            make_dir(&self.root.join(folder), 0o755)?;
+        }
         let bind = MsFlags::MS_BIND | MsFlags::MS_REC;
         let dev = self.root.join("dev");
         plain(Some("/dev"), &dev, None, bind, None)?;

@@ -11,9 +11,9 @@ use nix::sys::time::TimeSpec;
 use windtunnel_links::LinkChange;
 use windtunnel_results::{
     ChangedBy, Cost, Ended, Event as Told, EventLog, LinkValues, Manifest, OutDir, PlatformRecord, ProgramEvent,
-    SUMMARY_VERSION, ScenarioRecord, Summary, Warnings,
+    RootRecord, SUMMARY_VERSION, ScenarioRecord, Summary, Warnings,
 };
-use windtunnel_scenario::{Action, Node, OwnFile, Scenario};
+use windtunnel_scenario::{Action, Node, OwnFile, Root, Scenario};
 
 use crate::PlatformError;
 use crate::init::now_ns;
@@ -83,6 +83,7 @@ pub fn run(scenario: &Scenario, options: &Options) -> Result<Outcome, PlatformEr
         no_digest: "time is the host's: no two runs are equal".into(),
         read_only: Vec::new(),
     });
+    manifest.roots = roots(scenario);
     options.out.write_manifest(&manifest)?;
     let began_ns = now_ns();
     let result = Run::make(scenario, options, rootless, &mut manifest).and_then(|mut run| {
@@ -372,6 +373,28 @@ fn values(change: &LinkChange) -> LinkValues {
         queue: change.queue.map(|queue| queue.to_string()),
         up: change.up,
     }
+}
+
+/// What nodes have as `/`, for the manifest.
+fn roots(scenario: &Scenario) -> Vec<RootRecord> {
+    let mut records: Vec<RootRecord> = Vec::new();
+    for node in &scenario.nodes {
+        let (kind, path) = match &node.root {
+            Root::Host => ("host", "/".to_owned()),
+            Root::Path { path, .. } => ("directory", path.display().to_string()),
+        };
+        match records.iter_mut().find(|known| known.path == path) {
+            Some(known) => known.nodes.push(node.name.clone()),
+            None => records.push(RootRecord {
+                kind: kind.into(),
+                path,
+                name: None,
+                sha256: None,
+                nodes: vec![node.name.clone()],
+            }),
+        }
+    }
+    records
 }
 
 /// The files a node has of its own.

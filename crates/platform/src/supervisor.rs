@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use windtunnel_results::{OutDir, ProcessLogs, ProcessSummary};
-use windtunnel_scenario::{Expect, Node, NodeKind, Outcome};
+use windtunnel_scenario::{Expect, Node, NodeKind, Outcome, Root};
 
 use crate::PlatformError;
 use crate::limits;
@@ -324,6 +324,15 @@ fn programs(node: &Node, out: &OutDir) -> Result<Vec<Program>, PlatformError> {
     Ok(programs)
 }
 
+/// The folder that a node has as `/`.
+fn root(node: &Node) -> Result<Option<String>, PlatformError> {
+    let Root::Path { path, .. } = &node.root else {
+        return Ok(None);
+    };
+    let folder = std::path::absolute(path).map_err(|error| PlatformError::host("find the current folder", error))?;
+    Ok(Some(folder.to_string_lossy().into_owned()))
+}
+
 fn spec(
     node: &Node,
     files: Vec<FileSpec>,
@@ -359,6 +368,7 @@ fn spec(
     Ok(NodeSpec {
         name: node.name.clone(),
         rootless,
+        root: root(node)?,
         disk_bytes: node.disk_bytes.min(limits::disk_bytes_max()),
         bridge: (node.kind == NodeKind::Switch).then(|| NodeKind::BRIDGE.to_owned()),
         interfaces: node

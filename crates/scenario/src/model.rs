@@ -212,6 +212,16 @@ pub enum Root {
     },
 }
 
+impl Root {
+    /// Whether it is a folder now: a folder is a root itself, unless it is that of an OCI image layout, or an image in it is asked for.
+    pub fn is_folder(&self) -> bool {
+        match self {
+            Self::Host => false,
+            Self::Path { path, name } => path.is_dir() && name.is_none() && !path.join("oci-layout").is_file(),
+        }
+    }
+}
+
 /// What work costs on the one CPU of a node. By default it takes no time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpu {
