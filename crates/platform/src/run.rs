@@ -349,7 +349,6 @@ impl<'a> Run<'a> {
             events.add(end_ns, event);
         }
         events.end(&summary, None);
-        self.options.out.write_trail(&self.wire.trail(self.scenario))?;
         self.options.out.write_summary(&summary)?;
         self.options.out.write_events(&events)?;
         manifest.ended = Some(ended);

@@ -6,9 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use windtunnel_base::{Rng, SimTime};
 use windtunnel_links::{Delivery, Link, LinkChange, QueueLimit};
-use windtunnel_results::{
-    DeliveryLateness, Direction, DirectionSummary, InterfaceDigest, LinkSummary, PcapWriter, ResultsError, Trail,
-};
+use windtunnel_results::{DeliveryLateness, DirectionSummary, LinkSummary, PcapWriter, ResultsError};
 use windtunnel_scenario::{LinkSpec, Scenario};
 
 use crate::PlatformError;
@@ -25,7 +23,6 @@ struct Port {
     link: Link,
     peer: usize,
     capture: Option<PcapWriter>,
-    digest: InterfaceDigest,
     /// The wire is busy: frames wait in the interface until then, ns.
     busy_until_ns: Option<u64>,
     last_offer_ns: u64,
@@ -71,7 +68,6 @@ impl Wire {
                     link: Link::new(params, Rng::new(seed, &label)),
                     peer: ports.len() ^ 1,
                     capture: capture(node, index)?,
-                    digest: InterfaceDigest::new(),
                     busy_until_ns: None,
                     last_offer_ns: 0,
                     received: DirectionSummary::default(),
@@ -136,7 +132,6 @@ impl Wire {
             if let Some(capture) = &mut port.capture {
                 capture.write(offer_ns, frame)?;
             }
-            port.digest.record(offer_ns, Direction::Transmit, frame);
             self.frames += 1;
             let verdict = port.link.offer(SimTime(offer_ns), length as u32);
             for delivery in verdict.deliveries {
@@ -204,23 +199,11 @@ impl Wire {
                 if let Some(capture) = &mut port.capture {
                     capture.write(now_ns, &frame)?;
                 }
-                port.digest.record(now_ns, Direction::Receive, &frame);
             }
             // Down by the node's own will, malformed, or no memory: it is lost, and counted.
             Err(_) => port.refused_frames += 1,
         }
         Ok(())
-    }
-
-    /// What crossed each interface that has a link, for `trail.json`.
-    pub fn trail(&self, scenario: &Scenario) -> Trail {
-        let ends = self.links.iter().flat_map(|link| [link.a, link.b]);
-        let interfaces = ends.zip(&self.ports).map(|(end, port)| {
-            let node = scenario.node(end.node);
-            let name = node.interfaces[end.index as usize].name.as_str();
-            (node.name.as_str(), name, &port.digest)
-        });
-        Trail::new(scenario.run.epoch_s, interfaces)
     }
 
     /// Changes a link; the ends of it by name.
