@@ -85,7 +85,7 @@ dist: setup-build setup-dist kernel
 	$(PYTHON) scripts/dist.py target/$(TARGET)/dist/windtunnel
 
 # Figures of papers, each a page in docs/figures: all of them, or one by its name (make figure-goodput-loss). Half an hour in all.
-FIGURES := digests goodput-loss mptcp-buffers datacenter chain core-chain nsc-validation
+FIGURES := digests goodput-loss mptcp-buffers datacenter chain core-chain core-realtime nsc-validation
 .PHONY: figures $(FIGURES:%=figure-%)
 figures: $(FIGURES:%=figure-%)
 $(FIGURES:%=figure-%): figure-%: setup-run kernel build

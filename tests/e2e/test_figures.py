@@ -105,6 +105,16 @@ def test_what_nodes_report_is_the_network(study_python: Path, tmp_path: Path) ->
         assert 0.9e9 < measured["iperf3", "goodput_bps", str(hops)] < 0.95e9
 
 
+def test_a_chain_keeps_up_with_the_wall_clock(study_python: Path, tmp_path: Path) -> None:
+    make(study_python, "core_realtime", tmp_path)
+    complete(tmp_path, "core-realtime")
+    [row] = rows(tmp_path / "core-realtime.csv")
+    # How much is the machine's, and what else it does.
+    assert float(row["datagrams_per_s"]) > 1000
+    assert row["digest_of_virtual_time"] == "True"
+    assert 0.9 < float(row["goodput_bps"]) / (int(row["link_mbps"]) * 1e6) < 0.95
+
+
 def test_the_hosts_kernel_does_what_virtual_time_says(study_python: Path, tmp_path: Path) -> None:
     if reason := why_not([]):
         pytest.skip(reason)
