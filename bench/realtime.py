@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import namespaces
 import scenarios
 from simulate import RunError
 
@@ -67,25 +68,18 @@ def inside(name: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def namespaces(count: int) -> Iterator[list[str]]:
-    """Namespaces in a row, each with a cable to the next: 10.I.0.1 (`right`) and 10.I.0.2 (`left`). They forward."""
+def isles(count: int) -> Iterator[list[str]]:
+    """Namespaces with names, one or two; two have a cable: 10.0.0.1 (`right`) and 10.0.0.2 (`left`)."""
     names = [f"wt-bench-{os.getpid()}-{number}" for number in range(count)]
     try:
         for name in names:
             host("ip", "netns", "add", name)
             host("ip", "-n", name, "link", "set", "lo", "up")
-            host(*inside(name), "sysctl", "-qw", "net.ipv4.ip_forward=1")
-        for number, (one, other) in enumerate(itertools.pairwise(names)):
-            ends = ["link", "add", "right", "netns", one, "type", "veth", "peer", "left", "netns", other]
-            host("ip", *ends)
+        for one, other in itertools.pairwise(names):
+            host("ip", "link", "add", "right", "netns", one, "type", "veth", "peer", "left", "netns", other)
             for name, end, last in ((one, "right", 1), (other, "left", 2)):
-                host("ip", "-n", name, "address", "add", f"10.{number}.0.{last}/24", "dev", end)
+                host("ip", "-n", name, "address", "add", f"10.0.0.{last}/24", "dev", end)
                 host("ip", "-n", name, "link", "set", end, "up")
-        for number, name in enumerate(names):
-            if number < count - 2:
-                host("ip", "-n", name, "route", "add", f"10.{count - 2}.0.0/24", "via", f"10.{number}.0.2")
-            if number > 1:
-                host("ip", "-n", name, "route", "add", "10.0.0.0/24", "via", f"10.{number - 1}.0.1")
         yield names
     finally:
         for name in names:
@@ -129,7 +123,7 @@ def through_a_tap(engine: Path, folder: Path, seconds: int) -> Iterator[Found]:
 
 
 def tap_rates(engine: Path, folder: Path, gap: str, seconds: int) -> Iterator[Found]:
-    with namespaces(1) as (name,):
+    with isles(1) as (name,):
         tap = {"tap": "wt0", "address": "10.9.0.1/24", "netns": f"/run/netns/{name}"}
         interface = {"addresses": "10.9.0.2/24", "interrupt_gap": gap}
         node = {"interfaces": {"eth0": interface}, "processes": [{"exec": "iperf3 -s", "expect": "any"}]}
@@ -157,7 +151,7 @@ def tap_rates(engine: Path, folder: Path, gap: str, seconds: int) -> Iterator[Fo
 
 def attached(engine: Path, folder: Path, seconds: int) -> Iterator[Found]:
     """A program on the host's own address (raw), against the same on the host's kernel; how soon a program begins."""
-    with namespaces(2) as (ours, peer):
+    with isles(2) as (ours, peer):
         attach: list[str | Path] = [
             *inside(ours),
             engine,
@@ -178,7 +172,7 @@ def attached(engine: Path, folder: Path, seconds: int) -> Iterator[Found]:
                 rate = iperf_bps(host(*attach, *client, *options, patience_s=seconds + PATIENCE_S))
                 note = f"{rate / own * 100:.0f} % of the host's own {own / 1e9:.1f} Gb/s over veth; must 25 %, aim 50 %"
                 yield Found(f"iperf3 {way}, attached (raw)", rate / 1e9, "Gb/s", 1, None, False, note)
-    with namespaces(1) as (name,):
+    with isles(1) as (name,):
         begin: list[str | Path] = [*inside(name), engine, "attach", "--quiet", "--mode", "tap", "--"]
         times = [
             first_byte_s([*begin, "echo", "x"]) - first_byte_s([*inside(name), "echo", "x"]) for _ in range(STARTS)
@@ -261,12 +255,9 @@ def along_a_chain(engine: Path, folder: Path, seconds: int) -> Iterator[Found]:
 
 
 def namespaces_per_s(hops: int, seconds: int) -> float:
-    with namespaces(hops + 1) as names:
-        to = f"10.{hops - 1}.0.2"
-        with background(*inside(names[-1]), "iperf3", "-s"):
-            wait_for(*inside(names[0]), "iperf3", "-c", to, "-n", "1K")
-            client = ["iperf3", "-c", to, "-u", "-b", "0", "-l", str(PAYLOAD_BYTES), "-t", str(seconds), "-J"]
-            sums = json.loads(host(*inside(names[0]), *client, patience_s=seconds + PATIENCE_S))["end"]["sum"]
+    """What arrives over a chain of the host's own namespaces, as many as iperf3 sends."""
+    client = f"iperf3 -c 10.0.{hops}.2 -u -b 0 -l {PAYLOAD_BYTES} -t {seconds} -J"
+    sums = json.loads(namespaces.chain(hops + 1, "iperf3 -s -1", client, seconds + PATIENCE_S))["end"]["sum"]
     return float((sums["packets"] - sums["lost_packets"]) / sums["seconds"])
 
 

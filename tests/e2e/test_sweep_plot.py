@@ -65,6 +65,11 @@ def test_what_cannot_be_drawn_is_said(script: Script, call: str, message: str) -
     assert message in done.stdout
 
 
+def with_study(engine: Path, study_python: Path) -> dict[str, str]:
+    """An environment in which the verb finds what plots need."""
+    return {**environment(engine), "PATH": f"{study_python.parent}:{os.environ['PATH']}"}
+
+
 def test_the_verb_draws_all_and_writes_a_report(
     script: Script,  # noqa: F811
     study_python: Path,
@@ -72,8 +77,7 @@ def test_the_verb_draws_all_and_writes_a_report(
     tmp_path: Path,
 ) -> None:
     script(SWEEP)
-    env = environment(engine)
-    env["PATH"] = f"{study_python.parent}:{os.environ['PATH']}"
+    env = with_study(engine, study_python)
     done = subprocess.run([engine, "plot", tmp_path / "sw", "--format", "svg,html"], env=env, **PIPES)
     assert done.returncode == 0, done.stderr
     names = sorted(path.name for path in (tmp_path / "sw/plots").iterdir())
@@ -126,8 +130,7 @@ def test_the_verb_draws_what_is_chosen(
     tmp_path: Path,
 ) -> None:
     script(SWEEP)
-    env = environment(engine)
-    env["PATH"] = f"{study_python.parent}:{os.environ['PATH']}"
+    env = with_study(engine, study_python)
 
     def plot(*options: str) -> tuple[list[str], str]:
         out = tmp_path / "chosen"
@@ -165,7 +168,6 @@ def test_the_verb_draws_what_is_chosen(
 
 
 def test_choices_of_sweeps_are_not_for_runs(engine: Path, study_python: Path, tmp_path: Path) -> None:
-    env = environment(engine)
-    env["PATH"] = f"{study_python.parent}:{os.environ['PATH']}"
+    env = with_study(engine, study_python)
     done = subprocess.run([engine, "plot", tmp_path, "--x", "loss"], env=env, **PIPES)
     assert done.returncode == 2 and "--x is for sweeps" in done.stderr and "hint:" in done.stderr, done.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-or-later
-"""The chain on the host's own kernel: a network namespace a node, virtual Ethernet between them (what Mininet and CORE do).
+"""The chain on the host's own kernel: a network namespace a node, virtual Ethernet between (Mininet, CORE).
 
 Needs root. Everything is made in namespaces of this process's own, which end with it, whatever becomes of it.
 """
@@ -22,7 +22,10 @@ def possible() -> str | None:
 
 
 def chain(count: int, server: str, client: str, timeout_s: int) -> str:
-    """What `client` printed on the first node of a chain, while `server` ran on the last; empty where there is no server to start."""
+    """What `client` printed on the first node of a chain, while `server` ran on the last.
+
+    `server` is empty where there is none to start.
+    """
     words = [sys.executable, __file__, str(count), server, client, str(timeout_s)]
     done = subprocess.run([*OWN, *words], capture_output=True, text=True, check=False, timeout=timeout_s + 60 + count)
     if done.returncode != 0:
